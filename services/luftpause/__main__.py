@@ -1,0 +1,5 @@
+"""`python -m luftpause` is `luftpause`."""
+
+from luftpause.cli.app import main
+
+main()

@@ -1,0 +1,150 @@
+"""What do the dataplane's parts say to each other about a turn?
+
+`relay` owns a turn from the request's last byte to the answer's; `link` speaks for it with the scheduler. Every method of `Scheduler` is
+synchronous and never blocks: facts go into a batch, answers come back by the turn's `Waiter` callbacks, on the same loop.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class TurnClass(Enum):
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
+
+
+class Kind(Enum):
+    GENERATIVE = "generative"
+    CLASSIFIER = "classifier"
+    EMBEDDING = "embedding"
+
+
+class Ask(Struct, frozen=True, gc=False):
+    """A turn that wants a place: all that was read from its request (spec/1 "How a run is recognised")."""
+
+    turn: str
+    fresh_run: str
+    model: str
+    turn_class: TurnClass
+    caller: str
+    run: str = ""
+    parent: str = ""
+    kind: Kind = Kind.GENERATIVE
+    api: str = "chat"
+    tool_call_ids: tuple[str, ...] = ()  # newest first
+    head_digest: bytes = b""
+    previous_response: str = ""
+    body_hash: bytes = b""
+    traceparent: str = ""
+    principal: str = ""
+    body_bytes: int = 0
+
+
+class Usage(Struct, frozen=True, gc=False):
+    """Tokens of one turn as the engine counted them; `cached` is None where it does not say."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int | None = None
+
+
+class Replica(Struct, frozen=True, gc=False):
+    """A replica as the scheduler announced it. `url` has no trailing slash and no `/v1`."""
+
+    name: str
+    url: str
+    models: tuple[str, ...]
+    kind: Kind
+    state: str  # unknown, healthy, unhealthy
+    api_key: str = ""  # from this process's environment
+    apis: tuple[str, ...] = ()
+
+
+class Placement(Struct, frozen=True, gc=False):
+    replica: Replica
+    run: str
+    attempt: int
+    hold_reason: str = ""
+    held_ms: int = 0
+
+
+class Refusal(Struct, frozen=True, gc=False):
+    """Answered with an error by rule. `retry_after_s` 0: no `Retry-After`."""
+
+    run: str
+    status: int
+    code: str
+    message: str
+    retry_after_s: int = 0
+
+
+class ReturnReason(Enum):
+    UNREACHABLE = "unreachable"
+    BUSY = "busy"
+    LIMITED = "limited"
+
+
+class Waiter(Protocol):
+    """A turn that waits for the scheduler's word. `held` may come several times, then one of the others once per attempt."""
+
+    def held(self, run: str, reason: str) -> None: ...
+
+    def placed(self, placement: Placement) -> None: ...
+
+    def refused(self, refusal: Refusal) -> None: ...
+
+
+class Scheduler(Protocol):
+    """The scheduler as the dataplane sees it; `link.SessionLink` speaks gRPC, another may sit in the same process."""
+
+    @property
+    def replicas(self) -> Mapping[str, Replica]:
+        """By name, as last announced."""
+        ...
+
+    @property
+    def contacted(self) -> bool:
+        """Was there ever a scheduler? (`GET /ready`)"""
+        ...
+
+    @property
+    def connected(self) -> bool:
+        """Is a session open now?"""
+        ...
+
+    def ask(self, ask: Ask, waiter: Waiter) -> None:
+        """Hold the turn until placed or refused. While disconnected it waits and is asked again after the resync."""
+        ...
+
+    def abandon(self, turn: str) -> None:
+        """The client left before the turn was started (held, or just placed)."""
+        ...
+
+    def give_back(self, turn: str, reason: ReturnReason) -> None:
+        """The replica did not take it and no byte went on: its waiter is asked to wait once more."""
+        ...
+
+    def started(self, turn: str) -> None: ...
+
+    def first_token(self, turn: str) -> None: ...
+
+    def tool_calls_seen(self, turn: str, ids: Sequence[str]) -> None:
+        """At first sight, before the chunk that carries them is forwarded; leaves at once."""
+        ...
+
+    def response_seen(self, turn: str, response: str) -> None: ...
+
+    def finished(self, turn: str, finish_reason: str, usage: Usage | None, *, paused: bool, tool_call_ids: Sequence[str] = ()) -> None: ...
+
+    def failed(self, turn: str, reason: str) -> None: ...
+
+    def end_run(self, run: str, principal: str = "") -> None: ...
+
+    def suspect(self, replica: str, reason: str) -> None: ...
+
+    def delivering(self, replica: str) -> None:
+        """Bytes of an answer came from it (called at most once per read; cheap)."""
+        ...

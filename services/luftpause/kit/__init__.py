@@ -1,0 +1,1 @@
+"""What all three services use; it knows none of them."""

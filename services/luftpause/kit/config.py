@@ -1,0 +1,167 @@
+"""Which settings does each service have, and what are their defaults?
+
+`kit.config_file` reads them from `luftpause.yaml` and the environment. `docs/configuration.md` is generated from here.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Seconds = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=0)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ReplicaConfig(Section):
+    name: Name = Field(description="What logs, headers and the status page call it.")
+    url: str = Field(description="Base URL, with or without `/v1`.", pattern=r"^https?://[^\s]+$")
+    models: tuple[str, ...] | None = Field(default=None, description="Models it serves; not given: read from its `/v1/models`.")
+    kind: Literal["generative", "classifier"] = Field(default="generative", description="A classifier takes `/v1/decide` only.")
+    load: Literal["auto", "sglang", "vllm", "llamacpp", "none"] = Field(
+        default="auto", description="Whose metrics to read the load from; `none` doesn't ask and doesn't cap."
+    )
+    health: str | None = Field(
+        default="/health", description="Path of its health check; null: it has none and is healthy while it can be reached."
+    )
+    max_in_flight: Count | None = Field(default=None, description="Most turns at once, whatever its metrics say.")
+    api_key_env: str | None = Field(default=None, description="Environment variable that holds its API key.")
+    apis: tuple[str, ...] | None = Field(default=None, description="Formats it serves: chat, completions, responses, messages …")
+
+
+class SchedulerConfig(Section):
+    host: str = Field(default="127.0.0.1", description="Address to listen on, for gRPC and HTTP.")
+    grpc_port: Port = Field(default=5000, description="Port of the session with the dataplanes (gRPC).")
+    http_port: Port = Field(default=5001, description="Port of the status page and metrics (HTTP).")
+    policy: Literal["original"] = Field(default="original", description="Which rules place turns.")
+    dataplanes_expected: tuple[str, ...] = Field(default=(), description="After a start, wait for these before placing.")
+    start_grace_seconds: Seconds = Field(
+        default=3, description="After a start, place nothing for this long (or until all expected are here)."
+    )
+    probe_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=2, description="Health and load of each replica are asked this often; also the time-out."
+    )
+    load_unknown_cap: Annotated[int, Field(ge=1)] = Field(default=16, description="Cap of a replica whose metrics went missing.")
+    burst_turns_max: Count | None = Field(
+        default=None, description="Most turns placed between two load reports; 0: unlimited; not given: max(8, reported running)."
+    )
+    cap_release: Literal["stepwise", "at_once"] = Field(default="stepwise", description="How a cap is lifted when the queue is gone.")
+    stickiness: Literal["strict", "off"] = Field(default="strict", description="`off`: runs may move between replicas.")
+    reserve_seconds_max: Seconds = Field(
+        default=120, description="A paused interactive run keeps its place this long; 0: until it expires."
+    )
+    turn_timeout_seconds: Seconds = Field(default=600, description="A turn whose end was never reported is dropped after this.")
+    turn_expiry: Literal["silent", "always"] = Field(
+        default="silent", description="`always`: also turns that their dataplane still reports."
+    )
+    run_idle_seconds: Seconds = Field(default=1800, description="A run with no turn for this long is forgotten.")
+    dataplane_lost_seconds: Seconds = Field(default=10, description="Turns of a lost dataplane stay counted this long.")
+    tool_call_memory_seconds: Seconds = Field(default=1800, description="Tool-call ids are remembered this long.")
+    inherit_seconds: Seconds = Field(default=30, description="A retry within this time keeps the place of its abandoned twin.")
+    no_replica: Literal["hold", "refuse"] = Field(default="hold", description="When every replica of a model is unhealthy.")
+    no_replica_seconds: Seconds = Field(default=10, description="`no_replica: refuse` answers 503 after this.")
+    orders_max: Annotated[int, Field(ge=1)] = Field(
+        default=50_000, description="Most orders waiting for one dataplane; beyond it its session ends."
+    )
+
+
+class DataplaneConfig(Section):
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: Port = Field(default=8080, description="Port of the proxy.")
+    name: Name = Field(default="dataplane", description="Its name towards the scheduler; each dataplane needs its own.")
+    scheduler: str = Field(default="127.0.0.1:5000", description="Where the scheduler's gRPC listens, host:port.")
+    identity_key_env: str | None = Field(
+        default=None, description="Environment variable with the key of the head digests; the same for all dataplanes."
+    )
+    allowed_hosts: tuple[str, ...] = Field(
+        default=("127.0.0.1", "localhost", "[::1]"), description="Host headers that are served (without port); `*` serves all."
+    )
+    cors_origins: tuple[str, ...] = Field(default=(), description="Browser origins that may call; none: requests with an Origin get 403.")
+    forward_headers: tuple[str, ...] = Field(
+        default=(
+            "accept", "content-type", "user-agent", "traceparent", "tracestate", "x-request-id",
+            "openai-beta", "anthropic-version", "anthropic-beta", "openai-organization", "openai-project",
+        ),
+        description="Request headers that go on to an engine; everything else stays here.",
+    )  # fmt: skip
+    head_bytes_max: Annotated[int, Field(ge=1024)] = Field(default=65_536, description="Longest request or response head.")
+    headers_max: Annotated[int, Field(ge=1)] = Field(default=128, description="Most header lines.")
+    head_seconds_max: Seconds = Field(default=30, description="Longest time to send a request head.")
+    max_body_bytes: Annotated[int, Field(ge=1)] = Field(default=64 * 2**20, description="Longest request body.")
+    body_seconds_max: Seconds = Field(default=60, description="Longest time to send a request body.")
+    idle_connection_seconds: Seconds = Field(default=75, description="An idle client connection is closed after this.")
+    connect_seconds: Seconds = Field(default=2, description="Time-out of a connection to an engine.")
+    first_byte_seconds: Seconds = Field(default=600, description="An engine has this long to begin its answer.")
+    idle_seconds: Seconds = Field(default=300, description="An answer may be silent this long.")
+    half_close_seconds: Seconds = Field(default=60, description="A client that closed its side without a further sign is gone after this.")
+    slow_reader_seconds: Seconds = Field(default=300, description="A client that takes no byte for this long is dropped.")
+    stop_grace_seconds: Seconds = Field(default=30, description="After SIGTERM running streams have this long to finish.")
+    usage: Literal["observe", "ask"] = Field(
+        default="observe", description="`ask` requests usage from the engine and hides it from clients that did not."
+    )
+    on_busy: Literal["hold", "pass"] = Field(
+        default="hold", description="An engine that says its queue is full: hold again, or pass its answer."
+    )
+    failover: bool = Field(default=True, description="Place a turn elsewhere when its replica can't be reached.")
+    memory_seconds: Seconds = Field(default=1800, description="Runs are remembered this long for a scheduler that restarts.")
+
+
+class UpstreamConfig(Section):
+    """An MCP server whose tools sub-agents may use: over HTTP (`url`) or stdio (`command`)."""
+
+    url: str | None = Field(default=None, description="Address of a streamable HTTP server.", pattern=r"^https?://[^\s]+$")
+    headers: dict[str, str] = Field(default={}, description="Headers sent to it; secrets by ${VAR}.")
+    command: str | None = Field(default=None, description="Program of a stdio server.")
+    args: tuple[str, ...] = Field(default=(), description="Its arguments.")
+    env: dict[str, str] = Field(default={}, description="Its environment, beside PATH and HOME.")
+    cwd: Path | None = Field(default=None, description="Its working directory.")
+    tool_seconds_max: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="Time-out of a call; not given: the runtime's."
+    )
+
+
+class RuntimeConfig(Section):
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: Port = Field(default=7000, description="Port of the MCP server.")
+    name: Annotated[str, StringConstraints(pattern=r"^([a-z0-9][a-z0-9-]{0,31})?$")] = Field(
+        default="", description="Where several runtimes run: its name, which its handles then start with."
+    )
+    dataplane: str = Field(default="http://127.0.0.1:8080", description="Base URL of the dataplane.")
+    state: Path = Field(default=Path("state"), description="State directory; holds runs.jsonl.")
+    servers: dict[Name, UpstreamConfig] = Field(default={}, description="MCP servers whose tools sub-agents may use, by name.")
+    default_model: str | None = Field(default=None, description="Model of a spawn that names none; not given: the only one served.")
+    max_tokens: Count = Field(default=256, description="Longest answer of a turn; 0 leaves it to the engine.")
+    max_tool_calls: Count = Field(default=8, description="Tool calls of a run; when spent the model must answer.")
+    await_seconds: Seconds = Field(default=60, description="Default time-out of `await`.")
+    await_seconds_max: Seconds = Field(default=600, description="Longest time-out of `await`.")
+    turn_seconds_max: Seconds = Field(default=600, description="Time-out of one turn, queueing included.")
+    turn_retries_max: Count = Field(default=3, description="Retries of a turn after a lost connection or 5xx.")
+    tool_seconds_max: Annotated[float, Field(gt=0)] = Field(default=60, description="Time-out of a tool call.")
+    tool_result_chars_max: Annotated[int, Field(ge=100)] = Field(default=16_000, description="Longer tool results are cut, and say so.")
+    progress_seconds: Annotated[float, Field(gt=0)] = Field(default=5, description="How often a waiting call sends progress.")
+    allowed_hosts: tuple[str, ...] = Field(
+        default=("127.0.0.1", "localhost", "[::1]"), description="Host headers that are served (without port); `*` serves all."
+    )
+    allowed_origins: tuple[str, ...] = Field(default=(), description="Browser origins that may call, beside localhost.")
+    journal_reserve_bytes: Count = Field(default=16 * 2**20, description="Disk space kept for running runs when the disk is full.")
+    retention_seconds: Seconds = Field(default=7 * 86_400, description="Results of finished runs are kept this long.")
+    stop_grace_seconds: Seconds = Field(default=5, description="After SIGTERM open calls have this long to finish.")
+
+
+class LogConfig(Section):
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level that is written.")
+
+
+class Config(Section):
+    """The whole of `luftpause.yaml`."""
+
+    replicas: tuple[ReplicaConfig, ...] = Field(default=(), description="Endpoints that take turns.")
+    scheduler: SchedulerConfig = Field(default=SchedulerConfig(), description="The scheduler.")
+    dataplane: DataplaneConfig = Field(default=DataplaneConfig(), description="The proxy.")
+    runtime: RuntimeConfig = Field(default=RuntimeConfig(), description="The MCP server.")
+    log: LogConfig = Field(default=LogConfig(), description="Logs of all services.")

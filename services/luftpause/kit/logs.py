@@ -1,0 +1,75 @@
+"""How does a service say what happened: one line per event, human on a terminal, JSON otherwise?"""
+
+import datetime
+import logging
+import sys
+from typing import Any, Final
+
+import orjson
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+class Log:
+    """Writes events of one service; values are facts about it, never prompts, answers or keys."""
+
+    def __init__(self, service: str) -> None:
+        self._logger = logging.getLogger(f"luftpause.{service}")
+
+    def debug(self, event: str, **fields: object) -> None:
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self._write(logging.WARNING, event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        self._write(logging.ERROR, event, fields)
+
+    def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, event, extra={"fields": fields})
+
+
+def setup(level: str = "info") -> None:
+    """Send all logs of this process to stderr. `level` is one of `LEVELS`."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Human() if sys.stderr.isatty() else _Json())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("luftpause").setLevel(level.upper())
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return getattr(record, "fields", {})
+
+
+def _service(record: logging.LogRecord) -> str:
+    return record.name.removeprefix("luftpause.")
+
+
+class _Human(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.datetime.fromtimestamp(record.created, datetime.UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+        fields = "  ".join(f"{key}={value}" for key, value in _fields(record).items())
+        line = f"{time} {record.levelname:<7} {_service(record)}: {record.getMessage()}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return f"{line}  {fields}" if fields else line
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "service": _service(record),
+            "event": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str).decode()

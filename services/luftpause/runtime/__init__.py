@@ -1,0 +1,1 @@
+"""The runtime: an MCP server whose sub-agents survive restarts."""

@@ -1,0 +1,1 @@
+"""The MCP servers whose tools sub-agents use."""

@@ -1,0 +1,91 @@
+"""What can the scheduler decide? One frozen value per order to the host."""
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from luftpause.scheduler.core.model import State
+
+
+class HoldReason(Enum):
+    """Why a turn waits; it stands in headers, on the status page and in metrics."""
+
+    STARTING = "starting"  # the scheduler has not heard all dataplanes yet
+    IDENTITY = "identity"  # another dataplane may know these tool-call ids (at most 20 ms)
+    NO_REPLICA = "no_replica"  # no healthy replica serves the model
+    STICKY = "sticky"  # its home is full; its prefix is there
+    CAPPED = "capped"  # every replica that it may use is full
+    RESERVED = "reserved"  # batch leaves room for paused interactive runs
+
+
+class Place(Struct, frozen=True, gc=False):
+    """Tell the waiting dataplane where the turn goes. `held_seconds` since it arrived, 0.0 if it was never held."""
+
+    dataplane: str
+    turn: str
+    attempt: int
+    run: str
+    replica: str
+    turn_seq: int
+    hold_reason: HoldReason | None = None  # the last one
+    held_seconds: float = 0.0
+
+
+class Held(Struct, frozen=True, gc=False):
+    """It waits, and why. Decided when it is first held and when the reason changes."""
+
+    dataplane: str
+    turn: str
+    attempt: int
+    run: str
+    reason: HoldReason
+
+
+class Refuse(Struct, frozen=True, gc=False):
+    """Answer with an error by rule: `status` HTTP, `code` stable."""
+
+    dataplane: str
+    turn: str
+    attempt: int
+    run: str
+    status: int
+    code: str
+    message: str
+    retry_after_seconds: float = 0.0
+
+
+class Probe(Struct, frozen=True, gc=False):
+    """Probe this replica now."""
+
+    replica: str
+
+
+class ReplicasChanged(Struct, frozen=True, gc=False):
+    """Health, models or configuration of a replica changed: tell all dataplanes."""
+
+
+class Forget(Struct, frozen=True, gc=False):
+    """The run is no longer known (ended, or idle too long)."""
+
+    run: str
+
+
+class Expire(Struct, frozen=True, gc=False):
+    """A turn in flight was dropped because its end was never reported."""
+
+    turn: str
+    replica: str
+
+
+Decision = Place | Held | Refuse | Probe | ReplicasChanged | Forget | Expire
+
+
+class Step(Struct, frozen=True, gc=False):
+    """The answer of `decide`. The host sends `Tick` at `wake_at` (None: whenever), and `Continue` if `more`."""
+
+    state: "State"
+    decisions: tuple[Decision, ...]
+    wake_at: float | None = None
+    more: bool = False

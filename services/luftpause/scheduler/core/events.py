@@ -1,0 +1,338 @@
+"""What can happen to the scheduler?
+
+One frozen value per fact. `now` is seconds on the host's monotonic clock and never goes back; `dataplane` names the reporting
+dataplane. A turn's request is keyed by (turn, attempt): `TurnReturned` ends attempt n and opens attempt n+1.
+"""
+
+from enum import Enum, IntEnum
+
+from msgspec import Struct
+
+
+class TurnClass(IntEnum):
+    """Smaller goes first."""
+
+    INTERACTIVE = 0
+    BATCH = 1
+
+
+class Kind(Enum):
+    GENERATIVE = "generative"
+    CLASSIFIER = "classifier"
+    EMBEDDING = "embedding"
+
+
+class Usage(Struct, frozen=True, gc=False):
+    """Tokens of one turn as the engine counted them; `cached` is None where it does not say."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int | None = None
+
+
+class Load(Struct, frozen=True, gc=False):
+    """Requests inside an engine: summed over its rows for one model."""
+
+    running: int
+    waiting: int
+
+
+class ReplicaSpec(Struct, frozen=True, gc=False):
+    """A replica as configured. `models` None: learned from its probe. `capped` False: its load is never asked (`load: none`)."""
+
+    name: str
+    url: str
+    models: tuple[str, ...] | None = None
+    kind: Kind = Kind.GENERATIVE
+    capped: bool = True
+    max_in_flight: int | None = None
+    api_key_env: str = ""
+    apis: tuple[str, ...] = ()
+
+
+# ---- turns ------------------------------------------------------------------------------------------------------
+
+
+class TurnRequested(Struct, frozen=True, gc=False):
+    """A dataplane asks for a place. `arrived` is when the client's request came in, on this clock (now - age)."""
+
+    now: float
+    dataplane: str
+    turn: str
+    attempt: int
+    fresh_run: str  # the id to use if this turns out to be a new run
+    model: str
+    turn_class: TurnClass = TurnClass.INTERACTIVE
+    caller: str = ""
+    run: str = ""  # stated by header; empty: not stated
+    parent: str = ""
+    kind: Kind = Kind.GENERATIVE
+    api: str = "chat"
+    tool_call_ids: tuple[str, ...] = ()  # newest first
+    head_digest: bytes = b""
+    previous_response: str = ""
+    body_hash: bytes = b""
+    arrived: float = 0.0
+    without: tuple[str, ...] = ()  # replicas that gave it back
+    principal: str = ""
+    body_bytes: int = 0
+
+
+class TurnAbandoned(Struct, frozen=True, gc=False):
+    """Its client left while it was held or being placed."""
+
+    now: float
+    dataplane: str
+    turn: str
+    attempt: int
+
+
+class ReturnReason(Enum):
+    UNREACHABLE = "unreachable"
+    BUSY = "busy"
+    LIMITED = "limited"
+
+
+class TurnReturned(Struct, frozen=True, gc=False):
+    """The replica did not take it and no byte went on: held again with its old arrival, without that replica."""
+
+    now: float
+    dataplane: str
+    turn: str
+    attempt: int
+    replica: str
+    reason: ReturnReason
+
+
+class TurnStarted(Struct, frozen=True, gc=False):
+    """The request was written to the replica."""
+
+    now: float
+    dataplane: str
+    turn: str
+    attempt: int
+
+
+class FirstToken(Struct, frozen=True, gc=False):
+    now: float
+    dataplane: str
+    turn: str
+
+
+class ToolCallSeen(Struct, frozen=True, gc=False):
+    """Ids in an answer, at first sight in the stream."""
+
+    now: float
+    dataplane: str
+    turn: str
+    ids: tuple[str, ...]
+
+
+class ResponseSeen(Struct, frozen=True, gc=False):
+    """The engine stores this answer under `response` (Responses API)."""
+
+    now: float
+    dataplane: str
+    turn: str
+    response: str
+
+
+class TurnFinished(Struct, frozen=True, gc=False):
+    """The answer is complete; `paused`: it ended in tool calls."""
+
+    now: float
+    dataplane: str
+    turn: str
+    attempt: int
+    finish_reason: str = ""
+    usage: Usage | None = None
+    paused: bool = False
+    tool_call_ids: tuple[str, ...] = ()
+
+
+class TurnFailed(Struct, frozen=True, gc=False):
+    """It ended any other way; the run becomes idle, never paused."""
+
+    now: float
+    dataplane: str
+    turn: str
+    attempt: int
+    reason: str
+
+
+class RunEnded(Struct, frozen=True, gc=False):
+    """`DELETE /v1/runs/{id}`: turns in flight finish, held ones are refused, then the run is forgotten."""
+
+    now: float
+    run: str
+    principal: str = ""
+
+
+# ---- dataplanes -------------------------------------------------------------------------------------------------
+
+
+class PausedBranch(Struct, frozen=True, gc=False):
+    """An answer that ended in tool calls and waits for a turn that carries one of `ids`."""
+
+    ids: tuple[str, ...]
+    since: float
+
+
+class LaneMemory(Struct, frozen=True, gc=False):
+    model: str
+    home: str
+    turn_seq: int
+    paused: tuple[PausedBranch, ...] = ()
+    ended: float = 0.0  # when the lane's last turn ended
+
+
+class ToolCallMemory(Struct, frozen=True, gc=False):
+    id: str
+    head_digest: bytes
+    seen: float
+
+
+class ResponseMemory(Struct, frozen=True, gc=False):
+    id: str
+    replica: str
+    seen: float
+
+
+class RunMemory(Struct, frozen=True, gc=False):
+    """What a dataplane remembers of a run. Times are on this scheduler's clock (now - age)."""
+
+    run: str
+    turn_class: TurnClass
+    caller: str
+    turn_seq: int
+    seen: float
+    parent: str = ""
+    lanes: tuple[LaneMemory, ...] = ()
+    tool_calls: tuple[ToolCallMemory, ...] = ()
+    responses: tuple[ResponseMemory, ...] = ()
+
+
+class TurnMemory(Struct, frozen=True, gc=False):
+    """A turn that is in flight at a dataplane."""
+
+    turn: str
+    attempt: int
+    run: str
+    model: str
+    replica: str
+    turn_seq: int
+    turn_class: TurnClass
+    caller: str
+    placed: float
+    kind: Kind = Kind.GENERATIVE
+    first_token: bool = False
+
+
+class Resync(Struct, frozen=True, gc=False):
+    """A complete Hello. Same `boot`: replaces that dataplane's turns. Another boot: the former boot's turns are freed."""
+
+    now: float
+    dataplane: str
+    session: str
+    boot: str
+    runs: tuple[RunMemory, ...] = ()
+    turns: tuple[TurnMemory, ...] = ()
+
+
+class DataplaneLost(Struct, frozen=True, gc=False):
+    """Its session ended; ignored unless `session` is its current one."""
+
+    now: float
+    dataplane: str
+    session: str
+
+
+class DataplaneAlive(Struct, frozen=True, gc=False):
+    """`turns`: all it has in flight (every 30 s), else None. `delivering`: replicas that sent bytes since the last one."""
+
+    now: float
+    dataplane: str
+    turns: tuple[str, ...] | None = None
+    delivering: tuple[str, ...] = ()
+
+
+# ---- replicas ---------------------------------------------------------------------------------------------------
+
+
+class ReplicaSuspected(Struct, frozen=True, gc=False):
+    """A dataplane could not connect: probe now; until that answers its turns avoid the replica."""
+
+    now: float
+    dataplane: str
+    replica: str
+
+
+class ReplicaUnusable(Struct, frozen=True, gc=False):
+    """This dataplane lacks the replica's key: it gets no turns for it."""
+
+    now: float
+    dataplane: str
+    replica: str
+    reason: str
+
+
+class ProbeOutcome(Enum):
+    OK = "ok"
+    REFUSED = "refused"  # nobody listens: unhealthy at once
+    MISSED = "missed"  # time-out or 5xx: unhealthy after three in a row
+
+
+class ReplicaProbed(Struct, frozen=True, gc=False):
+    """`load` None: metrics missing or unreadable (`load_unknown`), or never asked. `models` None: not learned in this probe."""
+
+    now: float
+    replica: str
+    outcome: ProbeOutcome
+    load: Load | None = None
+    models: tuple[str, ...] | None = None
+    apis: tuple[str, ...] | None = None
+
+
+class ConfigChanged(Struct, frozen=True, gc=False):
+    """The replicas as they are configured from now on."""
+
+    now: float
+    replicas: tuple[ReplicaSpec, ...]
+
+
+# ---- time -------------------------------------------------------------------------------------------------------
+
+
+class Tick(Struct, frozen=True, gc=False):
+    """Sent at `wake_at`, at the latest after 1 s."""
+
+    now: float
+
+
+class Continue(Struct, frozen=True, gc=False):
+    """The last step said `more`: go on where it stopped."""
+
+    now: float
+
+
+Event = (
+    TurnRequested
+    | TurnAbandoned
+    | TurnReturned
+    | TurnStarted
+    | FirstToken
+    | ToolCallSeen
+    | ResponseSeen
+    | TurnFinished
+    | TurnFailed
+    | RunEnded
+    | Resync
+    | DataplaneLost
+    | DataplaneAlive
+    | ReplicaSuspected
+    | ReplicaUnusable
+    | ReplicaProbed
+    | ConfigChanged
+    | Tick
+    | Continue
+)
