@@ -1,0 +1,44 @@
+"""Which address do a replica's paths hang on, however its base URL was written?"""
+
+from urllib.parse import SplitResult, urlsplit
+
+from luftpause.kit.errors import ConfigError
+
+
+def base_url(url: str) -> str:
+    """`url` without trailing slashes and without `/v1` at its end; a path before that stays.
+
+    Raises ConfigError where the URL can't be a base: no host, a bad port, a query, a fragment, or credentials in it.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        mistake = _mistake(parts)
+    except ValueError as error:  # an unclosed bracket, a port that is no number
+        mistake = str(error)
+    if mistake:
+        raise ConfigError(f"url {_shown(url)!r}: {mistake}")
+    path = parts.path.rstrip("/")
+    while path.endswith("/v1"):
+        path = path.removesuffix("/v1").rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def _mistake(parts: SplitResult) -> str:
+    if parts.scheme not in {"http", "https"}:
+        return "must begin with http:// or https://"
+    if not parts.hostname:
+        return "names no host; write it as http://host:port"
+    if parts.port == 0:
+        return "port 0 can't be connected to"
+    if parts.username is not None or parts.password is not None:
+        return "holds credentials; name the variable with the key in api_key_env instead"
+    if parts.query or parts.fragment:
+        return "holds a query or fragment; a base URL ends with its path"
+    return ""
+
+
+def _shown(url: str) -> str:
+    """The URL without what may be a password."""
+    scheme, found, rest = url.partition("://")
+    host = rest.rpartition("@")[2]
+    return f"{scheme}{found}{host}"

@@ -1,0 +1,45 @@
+"""Is one upstream one address, however its URL was written?"""
+
+import pytest
+
+from luftpause.kit.errors import ConfigError
+from luftpause.kit.urls import base_url
+
+
+@pytest.mark.parametrize(
+    "url", ["http://e:1", "http://e:1/", "http://e:1/v1", "http://e:1/v1/", "http://e:1//", "http://e:1/v1/v1", " http://e:1/v1"]
+)
+def test_all_spellings_of_a_base_url_are_the_same(url: str):
+    assert base_url(url) == "http://e:1"
+
+
+@pytest.mark.parametrize(
+    ("url", "base"),
+    [
+        ("https://api.example/openai/v1/", "https://api.example/openai"),
+        ("https://api.example/v1/openai/", "https://api.example/v1/openai"),
+        ("https://api.example/xv1", "https://api.example/xv1"),
+        ("http://[::1]:8000/v1", "http://[::1]:8000"),
+    ],
+)
+def test_a_path_prefix_stays(url: str, base: str):
+    assert base_url(url) == base
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("e:1", "http://"),
+        ("http:///v1", "names no host"),
+        ("http://e:port/v1", "port"),
+        ("http://e:0", "port 0"),
+        ("http://e:1/v1?x=1", "query"),
+        ("http://user:secret@e:1", "api_key_env"),
+        ("http://[::1", "Invalid IPv6"),
+    ],
+)
+def test_a_url_that_cannot_be_a_base_is_a_clear_error(url: str, says: str):
+    with pytest.raises(ConfigError) as caught:
+        base_url(url)
+    assert says in caught.value.message
+    assert "secret" not in caught.value.message
