@@ -1,0 +1,329 @@
+"""How does a continuous-batching engine spend its time and memory on the requests it is given?
+
+Prefill goes before decode, in chunks; decode steps take longer the more requests and KV tokens they touch; admission keeps room for
+answers; a full KV memory takes requests back. The caller owns the time: virtual in simulations, real behind HTTP.
+"""
+
+import bisect
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+from luftpause_fakes.engine_model_cache import PrefixCache, Segment
+from luftpause_fakes.engine_model_types import (
+    EngineCounters,
+    EngineParams,
+    EngineRequest,
+    Finished,
+    Gauges,
+    Output,
+    Refused,
+    Retracted,
+    Started,
+    Token,
+)
+
+__all__ = [
+    "Engine", "EngineCounters", "EngineParams", "EngineRequest", "Finished", "Gauges", "Output", "Refused", "Retracted", "Segment", "Started", "Token",
+]  # fmt: skip
+
+
+class _Work:
+    """A request inside the engine."""
+
+    __slots__ = ("answer_tokens", "computed", "counted", "depth", "generated", "hit", "order", "private", "prompt_tokens", "request")
+
+    def __init__(self, request: EngineRequest, order: tuple[int, int]) -> None:
+        self.request = request
+        self.order = order
+        self.prompt_tokens = request.prompt_tokens
+        self.answer_tokens = request.answer_tokens
+        self.generated = 0
+        self.hit = 0
+        self.computed = 0  # tokens of prompt and answer so far whose KV exists
+        self.private = 0  # KV tokens that only this request holds
+        self.depth = 0  # locked segments of its prompt
+        self.counted = False
+
+    @property
+    def length(self) -> int:
+        return self.prompt_tokens + self.generated
+
+    def reserve(self, limit: int) -> int:
+        """Tokens that it may still generate, as admission counts them."""
+        allowed = self.request.tokens_max if self.request.tokens_max is not None else self.answer_tokens
+        return max(0, min(allowed, limit) - self.generated)
+
+
+class Engine:
+    """Call `advance(now)` before `submit(now, …)` or `cancel(now, …)`; time never goes back. `slowdown` stretches the steps begun from then on."""
+
+    def __init__(self, params: EngineParams) -> None:
+        self.params = params
+        self.counters = EngineCounters()
+        self.slowdown = 1.0
+        self._cache = PrefixCache()
+        self._waiting: list[_Work] = []
+        self._prefilling: list[_Work] = []
+        self._running: list[_Work] = []
+        self._by_id: dict[str, _Work] = {}
+        self._private = 0
+        self._ratio = params.reserve_ratio
+        self._arrivals = 0
+        self._now = 0.0
+        self._step_end: float | None = None
+        self._stepping: tuple[_Work, ...] | None = None  # who decodes in this step; None: it is a prefill step
+        self._chunks: tuple[tuple[_Work, int], ...] = ()
+        self._outputs: list[Output] = []
+
+    # ---- what the caller does -------------------------------------------------------------------------------------
+
+    def submit(self, now: float, request: EngineRequest) -> tuple[Refused, ...]:
+        """Take a request; says which requests were refused by that, if any. Raises ValueError on a known id or an empty prompt or answer."""
+        self._at(now)
+        work = self._checked(request)
+        if work.prompt_tokens + work.answer_tokens > self.params.kv_tokens:
+            return (self._refuse(now, request.id, "too_long"),)
+        refused = self._make_room_in_queue(now, work)
+        if refused and refused[0].id == request.id:
+            return refused
+        self._by_id[request.id] = work
+        bisect.insort(self._waiting, work, key=_order)
+        self._begin_step(now)
+        return refused
+
+    def cancel(self, now: float, request_id: str) -> bool:
+        """Forget a request, waiting or running; its memory is free at once. False: it has ended already, or never was."""
+        self._at(now)
+        work = self._by_id.pop(request_id, None)
+        if work is None:
+            return False
+        for place in (self._waiting, self._prefilling, self._running):
+            if work in place:
+                place.remove(work)
+        self._release(work)
+        self.counters.cancelled += 1
+        return True
+
+    def next_event(self) -> float | None:
+        """When something will happen by itself; None: never, unless a request comes."""
+        return self._now if self._outputs else self._step_end
+
+    def advance(self, now: float) -> list[Output]:
+        """Everything that happened until `now`, in order."""
+        while self._step_end is not None and self._step_end <= now:
+            end = self._step_end
+            self._end_step(end)
+            self._begin_step(end)
+        self._now = max(self._now, now)
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+    def gauges(self) -> Gauges:
+        inside = [*self._prefilling, *self._running]
+        return Gauges(
+            running=len(inside),
+            waiting=len(self._waiting),
+            kv_used=self.kv_used,
+            kv_cached=self._cache.evictable,
+            kv_tokens=self.params.kv_tokens,
+            running_by_priority=dict(Counter(work.request.priority for work in inside)),
+            waiting_by_priority=dict(Counter(work.request.priority for work in self._waiting)),
+        )
+
+    @property
+    def kv_used(self) -> int:
+        """Tokens of requests in the engine; what is only cached is not among them."""
+        return self._cache.locked + self._private
+
+    @property
+    def kv_resident(self) -> int:
+        return self._cache.resident + self._private
+
+    def cached_tokens(self, prompt: Sequence[Segment]) -> int:
+        """How much of this prompt a request would find cached now."""
+        return self._cache.match(prompt)
+
+    # ---- queue ----------------------------------------------------------------------------------------------------
+
+    def _at(self, now: float) -> None:
+        if now < self._now or (self._step_end is not None and self._step_end < now):
+            raise ValueError(f"call advance({now}) first: the engine is at {self._now}, its next event at {self._step_end}")
+        self._now = now
+
+    def _checked(self, request: EngineRequest) -> _Work:
+        if request.id in self._by_id:
+            raise ValueError(f"request {request.id!r} is in the engine already")
+        if any(segment.tokens < 1 for segment in (*request.prompt, *request.answer)) or not request.prompt or not request.answer:
+            raise ValueError(f"request {request.id!r} needs a prompt and an answer of segments with at least one token")
+        self._arrivals += 1
+        sign = {"off": 0, "sglang": -1, "vllm": 1}[self.params.priority]
+        return _Work(request, (sign * request.priority, self._arrivals))
+
+    def _make_room_in_queue(self, now: float, work: _Work) -> tuple[Refused, ...]:
+        """SGLang's rule with priorities: a full queue gives up its last entry for a better one."""
+        limit = self.params.waiting_max
+        if limit is None or len(self._waiting) < limit or self._free_to_start():
+            return ()
+        worst = self._waiting[-1] if self._waiting else work
+        if self.params.priority != "sglang" or worst.order[0] <= work.order[0]:
+            return (self._refuse(now, work.request.id, "queue_full"),)
+        self._waiting.pop()
+        self._by_id.pop(worst.request.id)
+        return (self._refuse(now, worst.request.id, "outranked"),)
+
+    def _free_to_start(self) -> bool:
+        """An idle engine takes a request straight from the door, whatever the length of its queue."""
+        return self._step_end is None and not self._waiting
+
+    def _refuse(self, now: float, request_id: str, reason: Literal["queue_full", "outranked", "too_long"]) -> Refused:
+        self.counters.refused += 1
+        return Refused(now, request_id, reason)
+
+    # ---- admission ------------------------------------------------------------------------------------------------
+
+    def _admit(self, now: float) -> None:
+        while self._waiting and self._may_admit():
+            work = self._waiting[0]
+            if not self._take_memory(work):
+                return
+            self._waiting.pop(0)
+            self._prefilling.append(work)
+            self.counters.started += 1
+            self.counters.prompt_tokens += work.length
+            self.counters.cached_tokens += work.hit
+            self._outputs.append(Started(now, work.request.id, min(work.hit, work.prompt_tokens)))
+
+    def _may_admit(self) -> bool:
+        inside = len(self._running) + len(self._prefilling)
+        if self.params.running_max is not None and inside >= self.params.running_max:
+            return False
+        return sum(work.length - work.computed for work in self._prefilling) < self.params.chunk_tokens
+
+    def _take_memory(self, work: _Work) -> bool:
+        path = work.request.prompt
+        work.depth = self._cache.lock(path)
+        work.hit = min(self._cache.match(path), work.length - 1)
+        work.computed = work.hit
+        need = work.length - work.hit
+        alone = not (self._running or self._prefilling)
+        if need + self._reserved(work) > self.params.kv_tokens - self.kv_used and not alone:
+            self._cache.unlock(path, work.depth)
+            work.depth = 0
+            return False
+        self._make_room(need)
+        work.private = need
+        self._private += need
+        return True
+
+    def _reserved(self, work: _Work) -> float:
+        limit = self.params.reserve_tokens_max
+        others = sum(each.reserve(limit) for each in self._running) + sum(each.reserve(limit) for each in self._prefilling)
+        return work.reserve(limit) + others * self._ratio
+
+    def _make_room(self, tokens: int) -> bool:
+        missing = self.kv_resident + tokens - self.params.kv_tokens
+        return missing <= 0 or self._cache.evict(missing) == missing
+
+    # ---- steps ----------------------------------------------------------------------------------------------------
+
+    def _begin_step(self, now: float) -> None:
+        if self._step_end is not None:
+            return
+        self._admit(now)
+        if self._prefilling:
+            seconds = self._begin_prefill()
+        elif self._running:
+            seconds = self._begin_decode(now)
+        else:
+            return
+        self.counters.steps += 1
+        self._step_end = now + seconds * self.slowdown
+
+    def _begin_prefill(self) -> float:
+        left = self.params.chunk_tokens
+        chunks: list[tuple[_Work, int]] = []
+        for work in self._prefilling:
+            tokens = min(left, work.length - work.computed)
+            chunks.append((work, tokens))
+            left -= tokens
+            if left == 0:
+                break
+        self._chunks, self._stepping = tuple(chunks), None
+        return self.params.prefill_step_seconds + (self.params.chunk_tokens - left) / self.params.prefill_tokens_per_second
+
+    def _begin_decode(self, now: float) -> float:
+        while not self._make_room(len(self._running)):
+            self._retract(now, min(self._running, key=lambda work: (work.generated, -work.prompt_tokens)))
+        for work in self._running:
+            work.private += 1
+            work.computed += 1
+        self._private += len(self._running)
+        self._ratio = max(self.params.reserve_ratio_min, self._ratio - self.params.reserve_ratio_decay)
+        self._stepping = tuple(self._running)
+        per_sequence = self.params.decode_sequence_seconds * len(self._running)
+        per_token = self.params.decode_kv_token_seconds * sum(work.computed for work in self._running)
+        return self.params.decode_step_seconds + per_sequence + per_token
+
+    def _retract(self, now: float, work: _Work) -> None:
+        self._running.remove(work)
+        self._release(work)
+        bisect.insort(self._waiting, work, key=_order)  # it came before all that wait, so it is first again
+        self._ratio = min(1.0, self._ratio + self.params.reserve_ratio_retracted)
+        self.counters.retracted += 1
+        self._outputs.append(Retracted(now, work.request.id))
+
+    def _end_step(self, now: float) -> None:
+        self._step_end = None
+        if self._stepping is None:
+            self._end_prefill(now)
+            return
+        for work in self._stepping:
+            if self._by_id.get(work.request.id) is work:  # not cancelled in this step
+                self._emit(now, work)
+
+    def _end_prefill(self, now: float) -> None:
+        for work, tokens in self._chunks:
+            if self._by_id.get(work.request.id) is not work:
+                continue
+            work.computed += tokens
+            self.counters.prefilled_tokens += tokens
+            if work.computed == work.length:
+                self._prefilling.remove(work)
+                self._running.append(work)
+                self._share_prompt(work)
+                self._emit(now, work)
+
+    def _share_prompt(self, work: _Work) -> None:
+        """From now on others find this prompt; what two requests computed at the same time is stored once."""
+        _, work.depth = self._cache.insert(work.request.prompt, work.depth)
+        self._private -= work.private - work.generated  # tokens generated before a retraction stay its own
+        work.private = work.generated
+
+    def _emit(self, now: float, work: _Work) -> None:
+        work.generated += 1
+        self.counters.generated_tokens += 1
+        self._outputs.append(Token(now, work.request.id, work.generated))
+        if work.generated == work.answer_tokens:
+            self._finish(now, work)
+
+    def _finish(self, now: float, work: _Work) -> None:
+        self._running.remove(work)
+        del self._by_id[work.request.id]
+        # The last token was never fed back, so its KV does not exist.
+        path = (*work.request.prompt, *work.request.answer)
+        self._private -= work.private
+        work.private = 0
+        _, work.depth = self._cache.insert(path, work.depth, work.computed)
+        self._cache.unlock(path, work.depth)
+        self.counters.finished += 1
+        self._outputs.append(Finished(now, work.request.id, work.prompt_tokens, min(work.hit, work.prompt_tokens), work.answer_tokens))
+
+    def _release(self, work: _Work) -> None:
+        self._cache.unlock(work.request.prompt, work.depth)
+        self._private -= work.private
+        work.depth = work.private = work.computed = work.hit = 0
+
+
+def _order(work: _Work) -> tuple[int, int]:
+    return work.order
