@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from luftpause import __version__
+from luftpause.cli import fakes, local_engine
 from luftpause.kit import logs
 from luftpause.kit.config import Config
 from luftpause.kit.config_file import load
@@ -61,6 +62,10 @@ def runtime(config: ConfigOption = None, announce: AnnounceOption = None) -> Non
 def version() -> None:
     """Print the version."""
     print(__version__)
+
+
+for each in (fakes, local_engine):
+    each.register(app)
 
 
 def main() -> None:

@@ -1,0 +1,38 @@
+"""How does a fake serve its HTTP app until it is told to stop?"""
+
+import asyncio
+import contextlib
+from collections.abc import Generator
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from luftpause.kit.serve import announce, listen, stop_signals, url_of
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Signals are ours (kit.serve)."""
+        yield
+
+
+async def serve_app(app: ASGIApp, *, host: str, port: int, option: str, announced: Path | None, mcp: bool = False) -> None:
+    """Serves until SIGTERM or SIGINT; open connections are cut. Raises LuftpauseError if the port can't be had."""
+    sock = listen(host, port, option=option)
+    url = url_of(sock)
+    # A cut connection is what a fake is for, so uvicorn's complaints about it are not worth a line.
+    config = uvicorn.Config(app, http="httptools", lifespan="on", access_log=False, log_config=None, log_level="critical", timeout_graceful_shutdown=0)
+    server = _Server(config)
+    async with stop_signals() as stop:
+        serving = asyncio.create_task(server.serve(sockets=[sock]))
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.005)  # uvicorn has no event for it
+        if server.started:
+            announce(announced, {"http": url, "mcp": url + "/mcp"} if mcp else {"http": url})
+        asked = asyncio.create_task(stop.asked.wait())
+        await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        server.should_exit = True
+        await serving
