@@ -143,6 +143,9 @@ class RuntimeConfig(Section):
     turn_retries_max: Count = Field(default=3, description="Retries of a turn after a lost connection or 5xx.")
     tool_seconds_max: Annotated[float, Field(gt=0)] = Field(default=60, description="Time-out of a tool call.")
     tool_result_chars_max: Annotated[int, Field(ge=100)] = Field(default=16_000, description="Longer tool results are cut, and say so.")
+    server_check_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=15, description="How often a connected MCP server is asked for its tools, to see changes and outages."
+    )
     progress_seconds: Annotated[float, Field(gt=0)] = Field(default=5, description="How often a waiting call sends progress.")
     allowed_hosts: tuple[str, ...] = Field(
         default=("127.0.0.1", "localhost", "[::1]"), description="Host headers that are served (without port); `*` serves all."

@@ -1,0 +1,227 @@
+"""What did the engine answer, once all chunks of its stream are put together?"""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from luftpause.runtime.ports import Json, ModelAnswer, ModelCall
+
+EVENT_BYTES_MAX: Final = 16 * 2**20
+
+
+class StreamError(Exception):
+    """The engine said, within a 200 answer, that it failed. `status` as an HTTP status; 0: it did not say."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+
+
+class EventSplitter:
+    """Bytes of an event stream in, the `data` of complete events out. Raises StreamError beyond EVENT_BYTES_MAX."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        self._rest += chunk
+        if len(self._rest) > EVENT_BYTES_MAX:
+            raise StreamError(f"an event of the stream is longer than {EVENT_BYTES_MAX} bytes", 0)
+        *lines, rest = self._rest.split(b"\n")
+        self._rest = rest
+        events: list[bytes] = []
+        for line in lines:
+            self._line(bytes(line.rstrip(b"\r")), events)
+        return events
+
+    def end(self) -> list[bytes]:
+        """The stream is over; engines forget the last blank line."""
+        events: list[bytes] = []
+        self._line(bytes(self._rest.rstrip(b"\r")), events)
+        self._line(b"", events)
+        self._rest.clear()
+        return events
+
+    def _line(self, line: bytes, events: list[bytes]) -> None:
+        if line.startswith(b"data:"):
+            self._data.append(line[5:].removeprefix(b" "))
+        elif not line and self._data:
+            events.append(b"\n".join(self._data))
+            self._data.clear()
+
+
+@dataclass
+class _Call:
+    id: str = ""
+    name: str = ""
+    arguments: Any = None
+
+
+class AnswerBuilder:
+    """Takes the JSON of chunks one by one. Tolerates what engines get wrong: no index, no id, arguments as an object."""
+
+    def __init__(self) -> None:
+        self._content: list[str] = []
+        self._calls: list[_Call] = []
+        self._by_index: dict[int, _Call] = {}
+        self._usage: Json = {}
+        self.finish_reason = ""
+        self.done = False  # [DONE] was seen
+        self._begun = False
+
+    @property
+    def complete(self) -> bool:
+        """Did the answer come to its end, with at least one choice in it?"""
+        return (self.done and self._begun) or bool(self.finish_reason)
+
+    def event(self, data: bytes) -> None:
+        """One event's data. Raises StreamError for an error object, and for what is not JSON."""
+        if data.strip() == b"[DONE]":
+            self.done = True
+            return
+        try:
+            chunk: object = json.loads(data)
+        except ValueError:
+            raise StreamError(f"a chunk of the stream is not JSON: {data[:100].decode(errors='replace')}", 0) from None
+        if isinstance(chunk, dict):
+            self.chunk(cast("Json", chunk))
+
+    def chunk(self, chunk: Json) -> None:
+        """A `chat.completion.chunk`, or a whole `chat.completion` where an engine does not stream. Raises StreamError."""
+        _raise_error(chunk)
+        usage = chunk.get("usage")
+        if isinstance(usage, dict):
+            self._usage = cast("Json", usage)
+        for choice in _dicts(chunk.get("choices")):
+            if choice.get("index") in {0, None}:
+                self._choice(choice)
+
+    def answer(self) -> ModelAnswer:
+        details = self._usage.get("prompt_tokens_details")
+        cached = cast("Json", details).get("cached_tokens") if isinstance(details, dict) else 0
+        return ModelAnswer(
+            content=_joined("".join(self._content)),
+            calls=tuple(ModelCall(call.id, _joined(call.name), _cleaned(call.arguments)) for call in self._calls),
+            finish_reason=self.finish_reason,
+            prompt_tokens=_count(self._usage.get("prompt_tokens")),
+            completion_tokens=_count(self._usage.get("completion_tokens")),
+            cached_tokens=_count(cached),
+        )
+
+    def _choice(self, choice: Json) -> None:
+        self._begun = True
+        message = choice.get("delta") or choice.get("message")
+        if isinstance(message, dict):
+            body = cast("Json", message)
+            self._content.append(_text(body.get("content")))
+            for call in _dicts(body.get("tool_calls")):
+                self._call(call)
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason:
+            self.finish_reason = reason
+
+    def _call(self, delta: Json) -> None:
+        function = delta.get("function")
+        body = cast("Json", function) if isinstance(function, dict) else {}
+        call_id, name = _str(delta.get("id")), _str(body.get("name"))
+        call = self._of(delta.get("index"), call_id, name)
+        call.id = call.id or call_id
+        call.name = call.name or name
+        call.arguments = _appended(call.arguments, body.get("arguments"))
+
+    def _of(self, index: object, call_id: str, name: str) -> _Call:
+        """The call that a delta belongs to. Some engines send index 0 for every call, or none."""
+        known = self._by_index.get(index) if isinstance(index, int) else (self._calls[-1] if self._calls else None)
+        begins = bool(name) and known is not None and self._is_another(known, call_id, name, indexed=isinstance(index, int))
+        if known is None or begins:
+            known = _Call()
+            self._calls.append(known)
+            if isinstance(index, int):
+                self._by_index[index] = known
+        return known
+
+    @staticmethod
+    def _is_another(known: _Call, call_id: str, name: str, *, indexed: bool) -> bool:
+        if call_id and known.id:
+            return call_id != known.id
+        return not indexed and bool(known.name) and (name != known.name or _whole(known.arguments))
+
+
+def _raise_error(chunk: Json) -> None:
+    error = chunk.get("error")
+    if error is None and chunk.get("object") == "error":
+        error = chunk
+    if error is None or error is False:
+        return
+    body = cast("Json", error) if isinstance(error, dict) else {"message": error}
+    message = body.get("message") or body.get("detail") or body.get("type") or "the engine gave no reason"
+    raise StreamError(str(message), _status(body))
+
+
+def _status(error: Json) -> int:
+    for key in ("code", "status", "status_code"):
+        text = str(error.get(key) or "")
+        if re.fullmatch(r"[45]\d\d", text):
+            return int(text)
+    kind = str(error.get("type") or "").lower()
+    if "rate_limit" in kind:
+        return 429
+    return 400 if kind in {"invalid_request_error", "badrequesterror", "not_found_error"} else 0
+
+
+def _dicts(value: object) -> list[Json]:
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("Json", item) for item in items if isinstance(item, dict)]
+
+
+def _str(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: object) -> int:
+    return max(0, int(value)) if isinstance(value, int | float) and math.isfinite(value) else 0
+
+
+def _text(content: object) -> str:
+    """Content is a string, or a list of parts."""
+    if isinstance(content, list):
+        return "".join(_str(part.get("text")) for part in _dicts(cast("list[object]", content)))
+    return _str(content)
+
+
+def _appended(arguments: Any, more: Any) -> Any:
+    if more is None:
+        return arguments
+    if isinstance(arguments, str) and isinstance(more, str):
+        return arguments + more
+    return more if arguments is None or not isinstance(more, str) or not more else arguments
+
+
+def _whole(arguments: Any) -> bool:
+    """Are these arguments complete already?"""
+    if not isinstance(arguments, str):
+        return arguments is not None
+    try:
+        json.loads(arguments)
+    except ValueError:
+        return False
+    return True
+
+
+def _joined(text: str) -> str:
+    """A surrogate pair may be split over two chunks; a lone surrogate is nothing that UTF-8 can carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _cleaned(arguments: Any) -> Any:
+    if isinstance(arguments, str):
+        return _joined(arguments)
+    return json.loads(_joined(json.dumps(arguments, ensure_ascii=False)))

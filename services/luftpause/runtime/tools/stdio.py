@@ -1,0 +1,82 @@
+"""How does the runtime start an MCP server as a child process and talk with it?"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+
+import anyio
+from mcp.client._transport import TransportStreams
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.shared.message import SessionMessage
+
+from luftpause.kit.config import UpstreamConfig
+from luftpause.kit.logs import Log
+
+LINE_CHARS_MAX: Final = 500
+
+# The SDK writes a traceback, with the line, for whatever a server prints that is not JSON-RPC; `relay` reports it in one line.
+logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
+
+
+@contextlib.asynccontextmanager
+async def connect(name: str, command: str, config: UpstreamConfig, lost: asyncio.Event) -> AsyncGenerator[TransportStreams]:
+    """Streams to a new process of the server; `lost` is set when it closes its output. Raises OSError if it can't be started."""
+    log = Log("runtime.tools")
+    parameters = StdioServerParameters(
+        command=command, args=list(config.args), env=dict(config.env), cwd=config.cwd, encoding_error_handler="replace"
+    )
+    async with _stderr(name, log) as stderr, stdio_client(parameters, errlog=stderr) as (read, write):
+        sender, receiver = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+
+        async def relay() -> None:
+            """Passes messages on, drops prose, notices the end."""
+            try:
+                async with sender:
+                    async for item in read:
+                        if isinstance(item, Exception):
+                            log.warning("an MCP server wrote something that is not MCP to its standard output", server=name)
+                        else:
+                            await sender.send(item)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass  # we are leaving
+            finally:
+                lost.set()
+
+        async with anyio.create_task_group() as group, receiver:
+            group.start_soon(relay)
+            try:
+                yield receiver, write
+            finally:
+                group.cancel_scope.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _stderr(name: str, log: Log) -> AsyncGenerator[Any]:
+    """A file for the server's standard error whose lines go to our log at debug."""
+    reading, writing = os.pipe()
+    reader = asyncio.StreamReader(limit=65_536)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", buffering=0)
+    )
+    task = asyncio.create_task(_log_lines(name, log, reader))
+    with os.fdopen(writing, "w") as file:
+        try:
+            yield file
+        finally:
+            task.cancel()
+            transport.close()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def _log_lines(name: str, log: Log, reader: asyncio.StreamReader) -> None:
+    while True:
+        try:
+            line = await reader.readline()
+        except ValueError:  # longer than the limit; the reader dropped it
+            continue
+        if not line:
+            return
+        log.debug("an MCP server wrote to its standard error", server=name, line=line.decode(errors="replace").rstrip()[:LINE_CHARS_MAX])
