@@ -9,15 +9,23 @@ from typing import Annotated
 import typer
 
 from luftpause import __version__
-from luftpause.cli import fakes, local_engine
+from luftpause.cli import fakes, local_engine, parent
+from luftpause.cli.choices import Engine, TurnClass
 from luftpause.kit import logs
 from luftpause.kit.config import Config
 from luftpause.kit.config_file import load
 from luftpause.kit.errors import LuftpauseError
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=True)
+app = typer.Typer(
+    no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+    help="Keeps the state of an agent's run between harnesses and LLM inference engines.",
+)  # fmt: skip
+config_app = typer.Typer(no_args_is_help=True, help="Work with luftpause.yaml.")
+app.add_typer(config_app, name="config")
 
 ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Path of luftpause.yaml.")]
+EngineOption = Annotated[Engine | None, typer.Option(help="What takes the turns: fakes, or llama.cpp with SmolLM2 (extra `local`).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
 AnnounceOption = Annotated[Path | None, typer.Option(hidden=True, help="Write where it listens to this file, as JSON.")]
 
 
@@ -32,6 +40,52 @@ def _prepare(path: Path | None) -> Config:
     config = load(path)
     logs.setup(config.log.level)
     return config
+
+
+@app.command()
+def up(
+    config: ConfigOption = None,
+    engine: EngineOption = None,
+    dataplane_port: Annotated[int | None, typer.Option(help="Port of the proxy; 8080 by default.", min=0, max=65_535)] = None,
+    runtime_port: Annotated[int | None, typer.Option(help="Port of the MCP server; 7000 by default.", min=0, max=65_535)] = None,
+    scheduler_port: Annotated[int | None, typer.Option(help="Port of the scheduler's gRPC; 5000 by default.", min=0, max=65_535)] = None,
+    status_port: Annotated[int | None, typer.Option(help="Port of the scheduler's status; 5001 by default.", min=0, max=65_535)] = None,
+    free_ports: Annotated[bool, typer.Option("--free-ports", help="Take any free ports instead.")] = False,
+    state: Annotated[Path | None, typer.Option(help="State directory of the runtime; ./state by default.")] = None,
+    announce: AnnounceOption = None,
+) -> None:
+    """Run the whole stack on this machine: scheduler, dataplane, runtime, engines, tools.
+
+    Without --config two fake engines and fake tools serve; with it the replicas and tool servers that it names. Ctrl-C stops everything.
+    Exit status 1: a part ended by itself; 2: it could not start as asked.
+    """
+    from luftpause.cli import stack
+    from luftpause.cli.up import up as run
+
+    settings = load(config)
+    ports = stack.with_ports(
+        stack.with_free_ports(settings) if free_ports else settings,
+        dataplane=dataplane_port, runtime=runtime_port, scheduler=scheduler_port, status=status_port,
+    )  # fmt: skip
+    chosen = stack.choose_engine(ports, engine, from_file=config is not None)
+    settings = stack.with_state(ports, state or ports.runtime.state)
+    raise typer.Exit(asyncio.run(run(settings, chosen, announce=announce)))
+
+
+@app.command()
+def demo(
+    engine: EngineOption = Engine.FAKE,
+    agents: Annotated[int, typer.Option(min=1, max=256, help="Sub-agents to fan out.")] = 8,
+    as_json: JsonOption = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the logs of all services.")] = False,
+) -> None:
+    """Start everything on free ports, fan sub-agents out over MCP, show what they did, stop everything.
+
+    Exit status 0: all sub-agents completed; 1: some did not; 2: it could not start.
+    """
+    from luftpause.cli.demo import demo as run
+
+    raise typer.Exit(asyncio.run(run(engine or Engine.FAKE, agents, as_json=as_json, verbose=verbose)))
 
 
 @app.command()
@@ -59,6 +113,55 @@ def runtime(config: ConfigOption = None, announce: AnnounceOption = None) -> Non
 
 
 @app.command()
+def loadgen(
+    *,
+    spawn: Annotated[int | None, typer.Option(min=1, max=10_000, help="Fan this many sub-agents out over MCP.")] = None,
+    agents: Annotated[int | None, typer.Option(min=1, max=5_000, help="Run this many agents with their own loop instead.")] = None,
+    duration_s: Annotated[float, typer.Option("--duration-s", min=0.1, max=86_400, help="How long own-loop agents run.")] = 30,
+    seconds_max: Annotated[float, typer.Option(min=1, max=86_400, help="How long spawned sub-agents may take.")] = 600,
+    turn_class: Annotated[TurnClass, typer.Option("--class", help="Class of the turns.")] = TurnClass.INTERACTIVE,
+    caller: Annotated[str, typer.Option(help="Who sends, for fairness.")] = "loadgen",
+    mcp: Annotated[str, typer.Option(help="MCP server of the runtime, for --spawn.")] = "http://127.0.0.1:7000/mcp",
+    base_url: Annotated[str, typer.Option(help="Any OpenAI-compatible endpoint, for --agents.")] = "http://127.0.0.1:8080/v1",
+    model: Annotated[str | None, typer.Option(help="Model to ask; by default the only one that is served.")] = None,
+    context_chars: Annotated[int, typer.Option(min=0, max=1_000_000, help="Length of an own-loop agent's task.")] = 2_000,
+    tool_seconds: Annotated[float, typer.Option(min=0, max=3_600, help="How long an own-loop agent's tool call takes.")] = 1.0,
+    tool_calls: Annotated[int, typer.Option(min=0, max=1_000, help="Most tool calls of a run.")] = 3,
+    max_tokens: Annotated[int, typer.Option(min=0, max=100_000, help="Longest answer of a turn; 0 leaves it to the engine.")] = 256,
+    run_ids: Annotated[bool, typer.Option(help="Whether own-loop agents send x-luftpause-run-id.")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Put load on the stack: sub-agents over MCP (--spawn), or agents with their own loop through the proxy (--agents).
+
+    Exit status 0: runs completed and none failed; 1 otherwise; 2: it could not start.
+    """
+    from luftpause.cli import load_agents
+    from luftpause.cli import loadgen as load
+
+    if (spawn is None) == (agents is None):
+        raise typer.BadParameter("give either --spawn N or --agents N")
+    if spawn is not None:
+        arguments: dict[str, object] = {
+            "serviceClass": turn_class.value, "model": model, "maxToolCalls": tool_calls, "maxTokens": max_tokens,
+        }  # fmt: skip
+        report = asyncio.run(load.spawned(mcp, spawn, caller=caller, seconds_max=seconds_max, arguments=arguments))
+    else:
+        wanted = load_agents.Load(
+            base_url=base_url, model=model or "", agents=agents or 0, duration_s=duration_s, turn_class=turn_class.value, caller=caller,
+            context_chars=context_chars, tool_seconds=tool_seconds, tool_calls_max=tool_calls, max_tokens=max_tokens, run_ids=run_ids,
+        )  # fmt: skip
+        report = asyncio.run(load.own_loop(wanted))
+    raise typer.Exit(load.show(report, as_json=as_json))
+
+
+@config_app.command("check")
+def config_check(path: Annotated[Path, typer.Argument(help="The file to check.")] = Path("luftpause.yaml")) -> None:
+    """Check a configuration file; a mistake is named with its path and line (exit status 2)."""
+    config = load(path)
+    print(f"{path}: ok ({len(config.replicas)} replicas, {len(config.runtime.servers)} tool servers)")
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     print(__version__)
@@ -70,6 +173,7 @@ for each in (fakes, local_engine):
 
 def main() -> None:
     """Entry point: errors that a person can mend are printed without a traceback, exit code 2."""
+    parent.watch()
     try:
         app()
     except LuftpauseError as error:

@@ -1,0 +1,161 @@
+"""How does a person see in half a minute what luftpause does, with nothing installed but this?"""
+
+import asyncio
+import itertools
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+import orjson
+from msgspec import Struct, to_builtins
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from luftpause.cli import stack, subagents
+from luftpause.cli.children import Children, Show, supervise
+from luftpause.cli.choices import Engine
+from luftpause.cli.lines import LinePrinter, readable
+from luftpause.cli.stack import Plan
+from luftpause.cli.subagents import SubAgentRun
+from luftpause.cli.up import MODEL_SECONDS_MAX, first_model, how_to_attach
+from luftpause.kit import serve
+from luftpause.kit.config import Config
+
+SECONDS_MAX: Final = {Engine.FAKE: 120.0, Engine.LLAMACPP: 300.0}
+MAX_TOKENS: Final = {Engine.FAKE: 256, Engine.LLAMACPP: 40}
+ANSWER_CHARS_MAX: Final = 160
+
+FAKE_TASKS: Final = (
+    "Look up how continuous batching works and sum it up.",
+    "Look up what a radix prefix cache keeps and why.",
+    "Look up why a KV cache fills and what is evicted first.",
+    "Look up what chunked prefill changes for long prompts.",
+    "Look up how speculative decoding is verified.",
+    "Look up what a paused tool call costs an engine.",
+    "Look up how fair queueing differs from first come, first served.",
+    "Look up why retries without a wait make overload worse.",
+)
+LLAMA_TASKS: Final = (
+    "Name one river in Europe.",
+    "Which colour has the sky on a clear day?",
+    "Give a synonym of 'quick'.",
+    "What is the capital of France?",
+    "Name an animal that can fly.",
+    "Write a short greeting.",
+    "What do bees make?",
+    "Name one season of the year.",
+)
+TASKS: Final = {Engine.FAKE: FAKE_TASKS, Engine.LLAMACPP: LLAMA_TASKS}
+
+
+class Result(Struct, frozen=True):
+    """What the demo measured. `seconds_in_sum` is what the same runs take one after another."""
+
+    engine: str
+    completed: int
+    agents: int
+    seconds: float
+    seconds_in_sum: float
+    tasks: tuple[str, ...]
+    runs: tuple[SubAgentRun, ...]
+
+
+async def demo(engine: Engine, agents: int, *, as_json: bool, verbose: bool) -> int:
+    """Start everything on free ports, fan out, show, stop; returns the exit status: 0 only if every sub-agent completed."""
+    stack.check_engine(engine)
+    console = Console(stderr=True)
+    show = LinePrinter(console) if verbose else _quiet(console)
+    with tempfile.TemporaryDirectory(prefix="luftpause-demo-") as folder:
+        children = Children(Path(folder), show)
+        async with serve.stop_signals() as stop:
+            try:
+                result = await supervise(children, stop, _run(children, engine, agents, Path(folder), console))
+            finally:
+                await children.stop(stop.now)
+    if result is None:
+        console.print("interrupted; everything is stopped")
+        return 130
+    if as_json:
+        print(orjson.dumps(to_builtins(result), option=orjson.OPT_INDENT_2).decode())
+    else:
+        _print(result, Console())
+    return 0 if result.completed == agents else 1
+
+
+async def _run(children: Children, engine: Engine, agents: int, folder: Path, console: Console) -> Result:
+    with _progress(console) as progress:
+        starting = progress.add_task("starting engines, tools and the three services", total=None)
+        config = stack.with_free_ports(Config())
+        config = stack.with_state(config, folder / "state")
+        at = await stack.start(children, Plan(config, engine, folder))
+        model = await first_model(at, MODEL_SECONDS_MAX)
+        progress.remove_task(starting)
+        bar = progress.add_task(f"{agents} sub-agents", total=agents)
+        return await _fan_out(at.mcp, engine, model, agents, lambda done: progress.update(bar, completed=done))
+
+
+async def _fan_out(mcp: str, engine: Engine, model: str | None, agents: int, done: subagents.Progress) -> Result:
+    tasks = [f"{task}" for task, _ in zip(itertools.cycle(TASKS[engine]), range(agents), strict=False)]
+    began = time.monotonic()
+    async with subagents.connect(mcp, caller="demo") as client:
+        handles = await asyncio.gather(*(client.spawn(task, model=model, maxTokens=MAX_TOKENS[engine]) for task in tasks))
+        runs = await client.wait(handles, seconds_max=SECONDS_MAX[engine], progress=done)
+    return Result(
+        engine=engine.value,
+        completed=sum(run.completed for run in runs),
+        agents=agents,
+        seconds=time.monotonic() - began,
+        seconds_in_sum=sum(run.seconds for run in runs),
+        tasks=tuple(tasks),
+        runs=tuple(runs),
+    )
+
+
+def _progress(console: Console) -> Progress:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True)
+
+
+def _quiet(console: Console) -> Show:
+    """Shows warnings and errors only."""
+    printer = LinePrinter(console)
+
+    def show(name: str, line: str) -> None:
+        if readable(line)[0] in {"warning", "error", "critical"}:
+            printer(name, line)
+
+    return show
+
+
+def _print(result: Result, console: Console) -> None:
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for title in ("sub-agent", "task"):
+        table.add_column(title)
+    for title in ("tool calls", "turns", "seconds"):
+        table.add_column(title, justify="right")
+    table.add_column("answer")
+    for number, (task, run) in enumerate(zip(result.tasks, result.runs, strict=True), 1):
+        said = run.answer if run.completed else f"{run.state}: {run.error or 'no answer in time'}"
+        table.add_row(str(number), escape(task), str(run.tool_calls), str(run.turns), f"{run.seconds:.1f}", escape(_short(said or "")))
+    console.print(table)
+    console.print(_closing(result), markup=False, highlight=False, soft_wrap=True)
+
+
+def _short(answer: str) -> str:
+    one_line = " ".join(answer.split())
+    return one_line if len(one_line) <= ANSWER_CHARS_MAX else one_line[: ANSWER_CHARS_MAX - 1] + "…"
+
+
+def _closing(result: Result) -> str:
+    flag = "" if result.engine == Engine.FAKE.value else f" --engine {result.engine}"
+    return f"""{result.completed} of {result.agents} sub-agents completed in {result.seconds:.1f} s; \
+one after another the same runs take {result.seconds_in_sum:.1f} s.
+Everything is stopped again. To attach a client of your own:
+
+  luftpause up{flag}
+{how_to_attach(stack.DEFAULT_ADDRESSES, None)}
+"""

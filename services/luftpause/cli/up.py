@@ -1,0 +1,88 @@
+"""How does a whole luftpause run on one machine until somebody stops it?"""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import httpx
+from rich.console import Console
+
+from luftpause.cli import stack
+from luftpause.cli.children import ChildError, Children, supervise
+from luftpause.cli.choices import Engine
+from luftpause.cli.lines import LinePrinter
+from luftpause.cli.stack import Addresses, Plan
+from luftpause.kit import serve
+from luftpause.kit.config import Config
+
+MODEL_SECONDS_MAX: Final = 15.0  # start grace and first probes
+
+
+async def up(config: Config, engine: Engine | None, *, announce: Path | None) -> int:
+    """Run the stack until SIGINT or SIGTERM; returns the exit status: 0, or 1 when a part ended by itself. Raises LuftpauseError."""
+    stack.check_ports(config)
+    stack.check_engine(engine)
+    console, logs = Console(), Console(stderr=True)
+    with tempfile.TemporaryDirectory(prefix="luftpause-") as folder:
+        children = Children(Path(folder), LinePrinter(logs))
+        async with serve.stop_signals() as stop:
+            try:
+                await supervise(children, stop, _run(children, Plan(config, engine, Path(folder)), console, announce))
+            except ChildError as error:
+                logs.print(f"\n{error.message}\n", style="bold red", markup=False, highlight=False, soft_wrap=True)
+                return 1
+            finally:
+                logs.print("stopping …", style="dim")
+                await children.stop(stop.now)
+    return 0
+
+
+async def _run(children: Children, plan: Plan, console: Console, announce: Path | None) -> None:
+    at = await stack.start(children, plan)
+    model = await first_model(at, MODEL_SECONDS_MAX)
+    console.print(_welcome(at, plan.config, model), markup=False, highlight=False, soft_wrap=True)
+    serve.announce(announce, at.as_announced())
+    await asyncio.Event().wait()  # until a signal, or the end of a child
+
+
+async def first_model(at: Addresses, seconds: float) -> str | None:
+    """A model that the proxy serves, as soon as it serves any within the time."""
+    async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    answer = await client.get(f"{at.base_url}/models")
+                    if answer.is_success and (models := answer.json()["data"]):
+                        return str(models[0]["id"])
+                    await asyncio.sleep(0.1)  # replicas are known after their first probe; nothing else tells
+        except TimeoutError:
+            return None
+
+
+def _welcome(at: Addresses, config: Config, model: str | None) -> str:
+    served = model or "(no replica serves a model yet: see the log above)"
+    engines = "\n".join(f"  {'engine ' + name:<22}{url}" for name, url in at.engines.items())
+    return f"""
+luftpause is up; Ctrl-C stops it.
+
+  {"proxy":<22}{at.base_url}
+  {"MCP server":<22}{at.mcp}
+  {"status":<22}{at.status}/status
+{engines}
+  {"model":<22}{served}
+  {"state":<22}{config.runtime.state}
+
+Two commands to try, in another terminal:
+
+{how_to_attach(at, model)}
+"""
+
+
+def how_to_attach(at: Addresses, model: str | None) -> str:
+    """Two commands: one against the proxy, one that attaches a client over MCP."""
+    body = f'{{"model": "{model or "MODEL"}", "messages": [{{"role": "user", "content": "Say hello."}}]}}'
+    return (
+        f"  curl {at.base_url}/chat/completions -H 'content-type: application/json' -d '{body}'\n"
+        f"  claude mcp add --transport http --scope local luftpause {at.mcp}"
+    )
