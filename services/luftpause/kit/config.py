@@ -109,6 +109,11 @@ class DataplaneConfig(Section):
     )
     failover: bool = Field(default=True, description="Place a turn elsewhere when its replica can't be reached.")
     memory_seconds: Seconds = Field(default=1800, description="Runs are remembered this long for a scheduler that restarts.")
+    memory_runs_max: Annotated[int, Field(ge=1)] = Field(default=100_000, description="Most runs remembered; the longest unseen go first.")
+    reconnect_seconds: Seconds = Field(default=1, description="Pause before the next try when the scheduler can't be reached.")
+    facts_max: Annotated[int, Field(ge=1)] = Field(
+        default=50_000, description="Most facts waiting for the scheduler; beyond it the session starts anew."
+    )
 
 
 class UpstreamConfig(Section):

@@ -28,9 +28,13 @@ class Log:
     def error(self, event: str, **fields: object) -> None:
         self._write(logging.ERROR, event, fields)
 
-    def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
+    def exception(self, event: str, **fields: object) -> None:
+        """An error with the traceback of the exception that is being handled."""
+        self._write(logging.ERROR, event, fields, exc_info=True)
+
+    def _write(self, level: int, event: str, fields: dict[str, object], *, exc_info: bool = False) -> None:
         if self._logger.isEnabledFor(level):
-            self._logger.log(level, event, extra={"fields": fields})
+            self._logger.log(level, event, extra={"fields": fields}, exc_info=exc_info)
 
 
 def setup(level: str = "info") -> None:

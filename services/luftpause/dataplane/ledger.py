@@ -1,0 +1,300 @@
+"""Which turns wait for a place or have one, what does a report change, and what does an order mean for whom?
+
+Sans I/O: facts go to `send`, orders come in by `absorb`, callbacks go to the turns' waiters. The key of a request is (turn, attempt).
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from msgspec import Struct
+
+from luftpause.dataplane import wire
+from luftpause.dataplane.announced import read_replicas
+from luftpause.dataplane.memory import Memory
+from luftpause.dataplane.turns import Ask, Placement, Refusal, Replica, ReturnReason, Usage, Waiter
+from luftpause.kit.clock import Clock
+from luftpause.kit.logs import Log
+from luftpause.kit.wire.v1 import scheduler_pb2 as pb
+
+PARKED_SECONDS_MAX: Final = 1.0
+ENDED_RUNS_MAX: Final = 1_000
+
+Send = Callable[[pb.Fact], None]
+
+
+class Line(Enum):
+    """How far the session has come."""
+
+    CLOSED = "closed"  # facts change the memory only
+    OPENING = "opening"  # the memory is being sent: facts follow it, asks wait for the Welcome
+    OPEN = "open"
+
+
+class Turn(Struct):
+    """A turn from its ask to its end. `run` is empty until an order names it."""
+
+    ask: Ask
+    waiter: Waiter
+    arrived: float
+    attempt: int = 1
+    run: str = ""
+    without: tuple[str, ...] = ()  # replicas that could not be reached
+    replica: str = ""  # empty: held
+    started: bool = False
+    asked_in: int = 0  # the session
+
+
+class Parked(Struct, frozen=True):
+    """A place on a replica that is not announced yet."""
+
+    order: pb.Placed
+    since: float
+
+
+class Ledger:
+    """`send` takes what must leave at once, `send_soon` what may wait for a few milliseconds. `counts` is for metrics and tests."""
+
+    def __init__(self, memory: Memory, clock: Clock, *, send: Send, send_soon: Send, environ: Mapping[str, str] | None = None) -> None:
+        self.memory = memory
+        self.line = Line.CLOSED
+        self.contacted = False
+        self.replicas: Mapping[str, Replica] = MappingProxyType({})
+        self.counts: Counter[str] = Counter()
+        self._clock = clock
+        self._send = send
+        self._send_soon = send_soon
+        self._environ = os.environ if environ is None else environ
+        self._turns: dict[str, Turn] = {}
+        self._parked: dict[str, Parked] = {}
+        self._unusable: dict[str, str] = {}  # replica -> reason
+        self._ended: dict[tuple[str, str], None] = {}  # (run, principal) that ended while there was no session
+        self._sessions = 0
+        self._log = Log("dataplane")
+
+    # ---- the session ----------------------------------------------------------------------------------------------
+
+    def opening(self) -> None:
+        """The memory is being sent: from now on facts follow it."""
+        self.line = Line.OPENING
+        self._sessions += 1
+        self._unusable = {}
+
+    def opened(self) -> None:
+        """The scheduler has the memory: ask for all that is held."""
+        self.line = Line.OPEN
+        self.contacted = True
+        for run, principal in self._ended:
+            self._send(wire.run_ended(run, principal))
+        self._ended.clear()
+        for turn in self._turns.values():
+            if not turn.replica:
+                self._request(turn)
+
+    def closed(self) -> None:
+        """No session: nothing is sent and nothing kept for sending."""
+        self.line = Line.CLOSED
+        for turn_id in list(self._parked):  # the next session lists it as held
+            self._withdraw(self._turns[turn_id], turn_id)
+
+    def tick(self) -> None:
+        """Once a second: give up places on replicas that nobody announced."""
+        now = self._clock()
+        for turn_id, parked in list(self._parked.items()):
+            if now - parked.since >= PARKED_SECONDS_MAX:
+                self.give_back(turn_id, ReturnReason.UNREACHABLE)
+
+    # ---- facts ----------------------------------------------------------------------------------------------------
+
+    def ask(self, ask: Ask, waiter: Waiter) -> None:
+        if ask.turn in self._turns:
+            raise ValueError(f"turn {ask.turn} was asked for before")
+        turn = self._turns[ask.turn] = Turn(ask, waiter, self._clock())
+        if self.line is Line.OPEN:
+            self._request(turn)
+
+    def abandon(self, turn_id: str) -> None:
+        turn = self._turns.get(turn_id)
+        if turn is None:
+            return
+        if turn.started:
+            self.failed(turn_id, "client_left")
+            return
+        del self._turns[turn_id]
+        self._parked.pop(turn_id, None)
+        self.memory.withdrawn(self._clock(), turn_id)
+        self._say(wire.abandoned(turn_id, turn.attempt))
+
+    def give_back(self, turn_id: str, reason: ReturnReason) -> None:
+        turn = self._turns.get(turn_id)
+        if turn is None or not turn.replica:
+            return
+        replica, attempt = turn.replica, self._withdraw(turn, turn_id)
+        if reason is ReturnReason.UNREACHABLE:  # a busy or limited one may have room later
+            turn.without = (*turn.without, replica)
+        self._say(wire.returned(turn_id, attempt, replica, reason))
+        if self.line is Line.OPEN and turn.asked_in != self._sessions:
+            self._request(turn)  # this scheduler knows the turn from Hello only: it has not seen what was asked
+
+    def _withdraw(self, turn: Turn, turn_id: str) -> int:
+        """The turn is held again; returns the attempt that ended."""
+        self._parked.pop(turn_id, None)
+        self.memory.withdrawn(self._clock(), turn_id)
+        ended, turn.attempt = turn.attempt, turn.attempt + 1
+        turn.replica, turn.started = "", False
+        return ended
+
+    def started(self, turn_id: str) -> None:
+        if (turn := self._in_flight(turn_id)) and not turn.started:
+            turn.started = True
+            self._say_soon(wire.started(turn_id, turn.attempt))
+
+    def first_token(self, turn_id: str) -> None:
+        if self._in_flight(turn_id):
+            self.memory.first_token(turn_id)
+            self._say_soon(wire.first_token(turn_id))
+
+    def tool_calls_seen(self, turn_id: str, ids: Sequence[str]) -> None:
+        if self._in_flight(turn_id):
+            self.memory.tool_calls_seen(self._clock(), turn_id, ids)
+            self._say(wire.tool_calls_seen(turn_id, ids))
+
+    def response_seen(self, turn_id: str, response: str) -> None:
+        if self._in_flight(turn_id):
+            self.memory.response_seen(self._clock(), turn_id, response)
+            self._say_soon(wire.response_seen(turn_id, response))
+
+    def finished(self, turn_id: str, finish_reason: str, usage: Usage | None, *, paused: bool, tool_call_ids: Sequence[str] = ()) -> None:
+        if turn := self._in_flight(turn_id):
+            del self._turns[turn_id]
+            self.memory.finished(self._clock(), turn_id, paused=paused, tool_call_ids=tool_call_ids)
+            self._say(wire.finished(turn_id, turn.attempt, finish_reason, usage, paused=paused, tool_call_ids=tool_call_ids))
+
+    def failed(self, turn_id: str, reason: str) -> None:
+        turn = self._in_flight(turn_id)
+        if turn is None:
+            self.abandon(turn_id)  # it was held
+            return
+        del self._turns[turn_id]
+        self.memory.failed(self._clock(), turn_id)
+        self._say(wire.failed(turn_id, turn.attempt, reason))
+
+    def end_run(self, run: str, principal: str) -> None:
+        self.memory.end_run(run)
+        if self.line is not Line.CLOSED:
+            self._send(wire.run_ended(run, principal))
+            return
+        self._ended[run, principal] = None
+        if len(self._ended) > ENDED_RUNS_MAX:
+            del self._ended[next(iter(self._ended))]
+        for turn_id, turn in list(self._turns.items()):
+            if not turn.replica and run in (turn.run, turn.ask.run) and turn.ask.principal == principal:
+                del self._turns[turn_id]
+                self._refuse(turn, Refusal(run, 409, "run_ended", f"run {run} was ended while this turn was held"))
+
+    def suspect(self, replica: str, reason: str) -> None:
+        self._say(wire.suspected(replica, reason))
+
+    def _in_flight(self, turn_id: str) -> Turn | None:
+        """None: not known, or it has no place that its waiter knows of."""
+        turn = self._turns.get(turn_id)
+        return turn if turn is not None and turn.replica and turn_id not in self._parked else None
+
+    def _say(self, fact: pb.Fact) -> None:
+        if self.line is not Line.CLOSED:
+            self._send(fact)
+
+    def _say_soon(self, fact: pb.Fact) -> None:
+        if self.line is not Line.CLOSED:
+            self._send_soon(fact)
+
+    def _request(self, turn: Turn) -> None:
+        turn.asked_in = self._sessions
+        age = wire.age_ms(self._clock(), turn.arrived)
+        run = turn.run or turn.ask.run  # once the scheduler named its run, it stays that run
+        self._send(wire.requested(turn.ask, attempt=turn.attempt, run=run, age=age, without=turn.without))
+
+    # ---- orders ---------------------------------------------------------------------------------------------------
+
+    def absorb(self, order: pb.Order) -> None:
+        """Carry out an order (not Welcome and Alive, which concern the session)."""
+        match order.WhichOneof("order"):
+            case "held":
+                self._held(order.held)
+            case "placed":
+                self._placed(order.placed)
+            case "refused":
+                self._refused(order.refused)
+            case "replicas":
+                self._announced(order.replicas)
+            case other:
+                self.counts["unknown_order"] += 1
+                self._log.debug("skipped an order that this version does not know", order=other or "none")
+
+    def _asked(self, order: pb.Held | pb.Placed | pb.Refused) -> Turn | None:
+        """The held turn that the order answers; None: there is none (counted)."""
+        turn = self._turns.get(order.turn)
+        if turn is None:
+            self.counts["unknown_turn"] += 1
+        elif turn.attempt != order.attempt or turn.replica:
+            self.counts["stale_attempt"] += 1
+            turn = None
+        return turn
+
+    def _held(self, order: pb.Held) -> None:
+        if turn := self._asked(order):
+            turn.run = order.run
+            self._tell(turn, lambda waiter: waiter.held(order.run, order.reason))
+
+    def _placed(self, order: pb.Placed) -> None:
+        turn = self._asked(order)
+        if turn is None:
+            if order.turn not in self._turns:  # whatever became of it: the place must not stay counted
+                self._say(wire.abandoned(order.turn, order.attempt))
+            return
+        now = self._clock()
+        turn.run, turn.replica = order.run, order.replica
+        self.memory.placed(now, turn.ask, attempt=turn.attempt, run=order.run, replica=order.replica, turn_seq=order.turn_seq)
+        self._parked[order.turn] = Parked(order, now)
+        self._deliver(order)
+
+    def _deliver(self, order: pb.Placed) -> None:
+        """Tell the waiter of its place; one on a replica not yet announced stays parked, one that can't be used goes back."""
+        if order.replica in self._unusable:
+            self.counts["unusable_place"] += 1
+            self.give_back(order.turn, ReturnReason.UNREACHABLE)
+        elif replica := self.replicas.get(order.replica):
+            del self._parked[order.turn]
+            turn = self._turns[order.turn]
+            placement = Placement(replica, order.run, order.attempt, order.hold_reason, order.held_ms)
+            self._tell(turn, lambda waiter: waiter.placed(placement))
+
+    def _refused(self, order: pb.Refused) -> None:
+        if turn := self._asked(order):
+            del self._turns[order.turn]
+            seconds = -(-order.retry_after_ms // 1000)
+            self._refuse(turn, Refusal(order.run, order.status or 503, order.code, order.message, seconds))
+
+    def _announced(self, order: pb.Replicas) -> None:
+        usable, unusable = read_replicas(order, self._environ)
+        for name, reason in unusable.items():
+            if self._unusable.get(name) != reason:
+                self._log.warning("can't use a replica", replica=name, reason=reason)
+                self._say(wire.unusable(name, reason))
+        self.replicas, self._unusable = MappingProxyType(usable), unusable
+        for parked in list(self._parked.values()):
+            self._deliver(parked.order)
+
+    def _refuse(self, turn: Turn, refusal: Refusal) -> None:
+        self._tell(turn, lambda waiter: waiter.refused(refusal))
+
+    def _tell(self, turn: Turn, say: Callable[[Waiter], None]) -> None:
+        """A waiter that fails must not end the session that all others share."""
+        try:
+            say(turn.waiter)
+        except Exception:  # noqa: BLE001 (whatever it is, it is logged with its traceback)
+            self.counts["waiter_failed"] += 1
+            self._log.exception("a turn's waiter failed", turn=turn.ask.turn)

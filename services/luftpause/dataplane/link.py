@@ -1,0 +1,176 @@
+"""How does the dataplane stay connected with the scheduler, whatever happens to either?"""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+import grpc
+
+from luftpause.dataplane.ledger import Ledger, Line
+from luftpause.dataplane.memory import Memory
+from luftpause.dataplane.session import Call, Session, Timing
+from luftpause.dataplane.turns import Ask, Replica, ReturnReason, Usage, Waiter
+from luftpause.kit import clock as clocks
+from luftpause.kit import protocol
+from luftpause.kit.config import DataplaneConfig
+from luftpause.kit.ids import new_boot_id
+from luftpause.kit.logs import Log
+from luftpause.kit.wire.v1 import scheduler_pb2 as pb
+
+METHOD: Final = "/luftpause.kit.wire.v1.Scheduler/Session"
+SWEEP_SECONDS: Final = 60.0
+CHANNEL_OPTIONS: Final = (
+    ("grpc.max_send_message_length", protocol.MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", protocol.MESSAGE_BYTES_MAX),
+    ("grpc.use_local_subchannel_pool", 1),  # a fresh channel must not inherit the back-off of its predecessor
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+)
+
+
+class SessionLink:
+    """The `turns.Scheduler` that speaks gRPC: one session at a time, a new one `reconnect_seconds` after the last ended."""
+
+    def __init__(
+        self,
+        config: DataplaneConfig,
+        *,
+        clock: clocks.Clock = clocks.monotonic,
+        timing: Timing | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        memory = Memory(seconds=config.memory_seconds, runs_max=config.memory_runs_max)
+        self.ledger = Ledger(memory, clock, send=self._put, send_soon=self._put_soon, environ=environ)
+        self._config = config
+        self._clock = clock
+        self._timing = timing or Timing()
+        self._hello = pb.Hello(dataplane=config.name, boot=new_boot_id(), protocol=pb.Protocol(major=protocol.MAJOR, minor=protocol.MINOR))
+        self._session: Session | None = None
+        self._contacted = False
+        self._closing = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._running = False
+        self._log = Log("dataplane")
+
+    # ---- connecting -----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep a session with the scheduler until cancelled or closed."""
+        self._running = True
+        sweeping = asyncio.ensure_future(self._sweep())
+        try:
+            said = ""
+            while not self._closing.is_set():
+                reason = await self._connect()
+                if reason != said and not self._closing.is_set():
+                    self._log.warning("no session with the scheduler; turns are held", scheduler=self._config.scheduler, reason=reason)
+                said = "" if self._was_welcomed else reason
+                await self._pause()
+        finally:
+            sweeping.cancel()
+            await asyncio.gather(sweeping, return_exceptions=True)
+            self._running = False
+            self._ended.set()
+
+    async def close(self) -> None:
+        """Send what is pending, end the session, let `run` return."""
+        self._closing.set()
+        if self._session is not None:
+            self._session.finish()
+        if self._running:
+            await self._ended.wait()
+
+    async def _connect(self) -> str:
+        """One session on a channel of its own; returns why it ended."""
+        self._was_welcomed = False
+        channel = grpc.aio.insecure_channel(self._config.scheduler, options=CHANNEL_OPTIONS)
+        try:
+            open_call = channel.stream_stream(
+                METHOD, request_serializer=pb.FactBatch.SerializeToString, response_deserializer=pb.OrderBatch.FromString
+            )
+            session = self._session = Session(
+                cast("Call", open_call()),
+                self.ledger,
+                hello=self._hello,
+                clock=self._clock,
+                timing=self._timing,
+                facts_max=self._config.facts_max,
+            )
+            reason = await session.live()
+            self._was_welcomed = session.welcomed
+            return reason
+        finally:
+            self._session = None
+            await channel.close()
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(self._config.reconnect_seconds):
+                await self._closing.wait()
+        except TimeoutError:
+            pass
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self.ledger.memory.sweep(self._clock())
+
+    def _put(self, fact: pb.Fact) -> None:
+        if self._session is not None:
+            self._session.outbox.put(fact)
+
+    def _put_soon(self, fact: pb.Fact) -> None:
+        if self._session is not None:
+            self._session.outbox.put_soon(fact)
+
+    # ---- turns.Scheduler ------------------------------------------------------------------------------------------
+
+    @property
+    def replicas(self) -> Mapping[str, Replica]:
+        return self.ledger.replicas
+
+    @property
+    def contacted(self) -> bool:
+        return self.ledger.contacted
+
+    @property
+    def connected(self) -> bool:
+        return self.ledger.line is Line.OPEN
+
+    def ask(self, ask: Ask, waiter: Waiter) -> None:
+        self.ledger.ask(ask, waiter)
+
+    def abandon(self, turn: str) -> None:
+        self.ledger.abandon(turn)
+
+    def give_back(self, turn: str, reason: ReturnReason) -> None:
+        self.ledger.give_back(turn, reason)
+
+    def started(self, turn: str) -> None:
+        self.ledger.started(turn)
+
+    def first_token(self, turn: str) -> None:
+        self.ledger.first_token(turn)
+
+    def tool_calls_seen(self, turn: str, ids: Sequence[str]) -> None:
+        self.ledger.tool_calls_seen(turn, ids)
+
+    def response_seen(self, turn: str, response: str) -> None:
+        self.ledger.response_seen(turn, response)
+
+    def finished(self, turn: str, finish_reason: str, usage: Usage | None, *, paused: bool, tool_call_ids: Sequence[str] = ()) -> None:
+        self.ledger.finished(turn, finish_reason, usage, paused=paused, tool_call_ids=tool_call_ids)
+
+    def failed(self, turn: str, reason: str) -> None:
+        self.ledger.failed(turn, reason)
+
+    def end_run(self, run: str, principal: str = "") -> None:
+        self.ledger.end_run(run, principal)
+
+    def suspect(self, replica: str, reason: str) -> None:
+        self.ledger.suspect(replica, reason)
+
+    def delivering(self, replica: str) -> None:
+        if self._session is not None:
+            self._session.delivering.add(replica)

@@ -1,0 +1,235 @@
+"""What does this dataplane remember of the runs it has seen, for a scheduler that starts anew?
+
+Times are seconds on the caller's clock and come in as `now`. A method that names an unknown turn changes nothing.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from luftpause.dataplane.turns import Ask, Kind, TurnClass
+
+TOOL_CALLS_MAX: Final = 256  # the newest of a run
+RESPONSES_MAX: Final = 64  # the newest of a run
+BRANCHES_MAX: Final = 64  # the newest of a lane
+ID_CHARS_MAX: Final = 512  # longer ids are not remembered: no engine makes them
+
+
+class Branch(Struct, frozen=True, gc=False):
+    """An answer that ended in tool calls and has not been followed by a turn that carries one of `ids`."""
+
+    ids: tuple[str, ...]
+    since: float
+
+
+class Lane(Struct, gc=False):
+    """The turns of one run with one model."""
+
+    home: str
+    turn_seq: int
+    ended: float
+    paused: tuple[Branch, ...] = ()
+
+
+class Run(Struct, gc=False):
+    turn_class: TurnClass
+    caller: str
+    parent: str
+    seen: float
+    turn_seq: int = 0
+    in_flight: int = 0
+    lanes: dict[str, Lane] = {}  # by model
+    tool_calls: dict[str, tuple[bytes, float]] = {}  # id -> (head digest, seen), oldest first
+    responses: dict[str, tuple[str, float]] = {}  # id -> (replica, seen), oldest first
+
+
+class InFlight(Struct, gc=False):
+    """A turn that has a place and has not ended."""
+
+    attempt: int
+    run: str
+    model: str
+    replica: str
+    turn_seq: int
+    kind: Kind
+    turn_class: TurnClass
+    caller: str
+    head_digest: bytes
+    placed: float
+    owner: Run | None  # None: outside run state
+    home_before: str
+    first_token: bool = False
+    tool_call_ids: tuple[str, ...] = ()
+
+
+class Watcher(Protocol):
+    """Wants to see a run as it is before it changes (a snapshot that is being written)."""
+
+    def before_change(self, run_id: str, run: Run) -> None: ...
+
+
+class Memory:
+    """Runs with lanes, homes, paused branches and ids; turns in flight. `runs` is ordered: longest unseen first."""
+
+    def __init__(self, *, seconds: float, runs_max: int) -> None:
+        self.runs: OrderedDict[str, Run] = OrderedDict()
+        self.in_flight: dict[str, InFlight] = {}
+        self.watcher: Watcher | None = None
+        self.seconds = seconds
+        self._runs_max = runs_max
+
+    def placed(self, now: float, ask: Ask, *, attempt: int, run: str, replica: str, turn_seq: int) -> None:
+        """The turn has a place. Only generative turns have run state."""
+        known, home_before = None, ""
+        if ask.kind is Kind.GENERATIVE:
+            known = self._touch(now, run, ask)
+            known.in_flight += 1
+            known.turn_seq = max(known.turn_seq, turn_seq)
+            home_before = _move(known, ask.model, replica, turn_seq, now)
+            _resume(known, ask)
+            if ask.tool_call_ids:
+                _remember(known, ask.tool_call_ids[::-1], ask.head_digest, now)
+        self.in_flight[ask.turn] = InFlight(
+            attempt, run, ask.model, replica, turn_seq, ask.kind, ask.turn_class, ask.caller, ask.head_digest, now, known, home_before
+        )
+
+    def first_token(self, turn: str) -> None:
+        if record := self.in_flight.get(turn):
+            record.first_token = True
+
+    def tool_calls_seen(self, now: float, turn: str, ids: Sequence[str]) -> None:
+        record = self.in_flight.get(turn)
+        if record is None or (run := self._known(now, record)) is None:
+            return
+        record.tool_call_ids += tuple(ids)
+        _remember(run, ids, record.head_digest, now)
+
+    def response_seen(self, now: float, turn: str, response: str) -> None:
+        record = self.in_flight.get(turn)
+        if record is None or len(response) > ID_CHARS_MAX or (run := self._known(now, record)) is None:
+            return
+        run.responses.pop(response, None)
+        run.responses[response] = (record.replica, now)
+        _trim(run.responses, RESPONSES_MAX)
+
+    def finished(self, now: float, turn: str, *, paused: bool, tool_call_ids: Sequence[str] = ()) -> None:
+        """The answer is complete; `paused`: it ended in tool calls."""
+        record = self.in_flight.pop(turn, None)
+        if record is None or (run := self._known(now, record)) is None:
+            return
+        run.in_flight -= 1
+        if (lane := run.lanes.get(record.model)) is None:
+            return
+        lane.ended = now
+        if paused:
+            ids = tuple(tool_call_ids) or record.tool_call_ids
+            _remember(run, ids, record.head_digest, now)
+            lane.paused = (*lane.paused[1 - BRANCHES_MAX :], Branch(ids[:TOOL_CALLS_MAX], now))
+
+    def failed(self, now: float, turn: str) -> None:
+        """It ended any other way: the run becomes idle, never paused."""
+        self.finished(now, turn, paused=False)
+
+    def withdrawn(self, now: float, turn: str) -> None:
+        """The place was given back before the replica took the turn: the run's home is where it was."""
+        record = self.in_flight.pop(turn, None)
+        if record is None or (run := self._known(now, record)) is None:
+            return
+        run.in_flight -= 1
+        lane = run.lanes.get(record.model)
+        if lane is not None and lane.turn_seq == record.turn_seq:
+            lane.home = record.home_before
+            if not lane.home and not lane.paused:
+                del run.lanes[record.model]
+
+    def end_run(self, run_id: str) -> None:
+        """Forget it; its turns in flight stay listed until they end."""
+        if run := self.runs.pop(run_id, None):
+            self._watch(run_id, run)
+
+    def sweep(self, now: float) -> None:
+        """Forget the runs that were idle for `seconds`; the cost grows only with what is forgotten."""
+        for run_id in self._stale(now):
+            run = self.runs[run_id]
+            self._watch(run_id, run)
+            if run.in_flight:  # it is not idle: look at it again in a while
+                run.seen = now
+                self.runs.move_to_end(run_id)
+            else:
+                del self.runs[run_id]
+
+    def _stale(self, now: float) -> list[str]:
+        stale: list[str] = []
+        for run_id, run in self.runs.items():
+            if now - run.seen < self.seconds:
+                break
+            stale.append(run_id)
+        return stale
+
+    def _touch(self, now: float, run_id: str, ask: Ask) -> Run:
+        run = self.runs.get(run_id)
+        if run is None:
+            self._make_room()
+            run = self.runs[run_id] = Run(ask.turn_class, ask.caller, ask.parent, now)
+            return run
+        self._watch(run_id, run)
+        run.turn_class, run.caller, run.seen = ask.turn_class, ask.caller, now
+        run.parent = ask.parent or run.parent
+        self.runs.move_to_end(run_id)
+        return run
+
+    def _known(self, now: float, record: InFlight) -> Run | None:
+        """The run of a turn in flight, made the newest; None: it has none, or it was ended meanwhile."""
+        run = record.owner
+        if run is None or self.runs.get(record.run) is not run:
+            return None
+        self._watch(record.run, run)
+        run.seen = now
+        self.runs.move_to_end(record.run)
+        return run
+
+    def _watch(self, run_id: str, run: Run) -> None:
+        if self.watcher is not None:
+            self.watcher.before_change(run_id, run)
+
+    def _make_room(self) -> None:
+        if len(self.runs) >= self._runs_max:
+            run_id, run = self.runs.popitem(last=False)
+            self._watch(run_id, run)
+
+
+def _move(run: Run, model: str, replica: str, turn_seq: int, now: float) -> str:
+    """Make `replica` the home of the lane, unless a newer turn did; returns the home before."""
+    lane = run.lanes.get(model)
+    if lane is None:
+        run.lanes[model] = Lane(replica, turn_seq, now)
+        return ""
+    before = lane.home
+    if turn_seq >= lane.turn_seq:
+        lane.home, lane.turn_seq = replica, turn_seq
+    return before
+
+
+def _resume(run: Run, ask: Ask) -> None:
+    """End the paused branches that this turn follows; one without ids is followed by any turn of its lane."""
+    for model, lane in run.lanes.items():
+        if lane.paused:
+            carried = set(ask.tool_call_ids)
+            lane.paused = tuple(branch for branch in lane.paused if carried.isdisjoint(branch.ids) and (branch.ids or model != ask.model))
+
+
+def _remember(run: Run, ids: Sequence[str], head_digest: bytes, now: float) -> None:
+    """`ids` oldest first; an empty id names nothing (O11)."""
+    known = run.tool_calls
+    for each in ids:
+        if each and len(each) <= ID_CHARS_MAX:
+            known.pop(each, None)
+            known[each] = (head_digest, now)
+    _trim(known, TOOL_CALLS_MAX)
+
+
+def _trim(entries: "dict[str, tuple[bytes, float]] | dict[str, tuple[str, float]]", most: int) -> None:
+    while len(entries) > most:
+        del entries[next(iter(entries))]

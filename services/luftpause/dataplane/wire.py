@@ -1,0 +1,115 @@
+"""How do the dataplane's own values look in messages to the scheduler?"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from luftpause.dataplane.turns import Ask, Kind, ReturnReason, TurnClass, Usage
+from luftpause.kit.wire.v1 import scheduler_pb2 as pb
+
+KINDS: Final = {
+    Kind.GENERATIVE: pb.KIND_GENERATIVE,
+    Kind.CLASSIFIER: pb.KIND_CLASSIFIER,
+    Kind.EMBEDDING: pb.KIND_EMBEDDING,
+}
+KINDS_READ: Final = {number: kind for kind, number in KINDS.items()}
+REASONS: Final = {
+    ReturnReason.UNREACHABLE: pb.TurnReturned.REASON_UNREACHABLE,
+    ReturnReason.BUSY: pb.TurnReturned.REASON_BUSY,
+    ReturnReason.LIMITED: pb.TurnReturned.REASON_LIMITED,
+}
+
+
+def turn_class(value: TurnClass) -> pb.TurnClass:
+    return pb.TURN_CLASS_BATCH if value is TurnClass.BATCH else pb.TURN_CLASS_INTERACTIVE
+
+
+def age_ms(now: float, moment: float) -> int:
+    return max(0, round((now - moment) * 1000))
+
+
+def requested(ask: Ask, *, attempt: int, run: str, age: int, without: Sequence[str]) -> pb.Fact:
+    """`age` in ms since the request arrived; `run` as stated or, once known, as the scheduler resolved it."""
+    return pb.Fact(
+        turn_requested=pb.TurnRequested(
+            turn=ask.turn,
+            attempt=attempt,
+            fresh_run=ask.fresh_run,
+            run=run,
+            parent=ask.parent,
+            turn_class=turn_class(ask.turn_class),
+            caller=ask.caller,
+            model=ask.model,
+            kind=KINDS[ask.kind],
+            api=ask.api,
+            tool_call_ids=ask.tool_call_ids,
+            head_digest=ask.head_digest,
+            previous_response=ask.previous_response,
+            body_hash=ask.body_hash,
+            age_ms=age,
+            without=without,
+            traceparent=ask.traceparent,
+            principal=ask.principal,
+            body_bytes=ask.body_bytes,
+        )
+    )
+
+
+def abandoned(turn: str, attempt: int) -> pb.Fact:
+    return pb.Fact(turn_abandoned=pb.TurnAbandoned(turn=turn, attempt=attempt))
+
+
+def returned(turn: str, attempt: int, replica: str, reason: ReturnReason) -> pb.Fact:
+    return pb.Fact(turn_returned=pb.TurnReturned(turn=turn, attempt=attempt, replica=replica, reason=REASONS[reason]))
+
+
+def started(turn: str, attempt: int) -> pb.Fact:
+    return pb.Fact(turn_started=pb.TurnStarted(turn=turn, attempt=attempt))
+
+
+def first_token(turn: str) -> pb.Fact:
+    return pb.Fact(first_token=pb.FirstToken(turn=turn))
+
+
+def tool_calls_seen(turn: str, ids: Sequence[str]) -> pb.Fact:
+    return pb.Fact(tool_call_seen=pb.ToolCallSeen(turn=turn, ids=ids))
+
+
+def response_seen(turn: str, response: str) -> pb.Fact:
+    return pb.Fact(response_seen=pb.ResponseSeen(turn=turn, response=response))
+
+
+def finished(turn: str, attempt: int, finish_reason: str, usage: Usage | None, *, paused: bool, tool_call_ids: Sequence[str]) -> pb.Fact:
+    tokens = None
+    if usage is not None:
+        tokens = pb.Usage(
+            prompt_tokens=usage.prompt,
+            completion_tokens=usage.completion,
+            cached_tokens=usage.cached or 0,
+            cached_known=usage.cached is not None,
+        )
+    return pb.Fact(
+        turn_finished=pb.TurnFinished(
+            turn=turn, attempt=attempt, finish_reason=finish_reason, usage=tokens, paused=paused, tool_call_ids=tool_call_ids
+        )
+    )
+
+
+def failed(turn: str, attempt: int, reason: str) -> pb.Fact:
+    return pb.Fact(turn_failed=pb.TurnFailed(turn=turn, attempt=attempt, reason=reason))
+
+
+def run_ended(run: str, principal: str) -> pb.Fact:
+    return pb.Fact(run_ended=pb.RunEnded(run=run, principal=principal))
+
+
+def suspected(replica: str, reason: str) -> pb.Fact:
+    return pb.Fact(replica_suspected=pb.ReplicaSuspected(replica=replica, reason=reason))
+
+
+def unusable(replica: str, reason: str) -> pb.Fact:
+    return pb.Fact(replica_unusable=pb.ReplicaUnusable(replica=replica, reason=reason))
+
+
+def alive(delivering: Iterable[str], turns: Iterable[str] | None) -> pb.Fact:
+    """`turns`: all in flight, where they are listed."""
+    return pb.Fact(alive=pb.Alive(lists_turns=turns is not None, turns=turns or (), delivering=delivering))
