@@ -1,0 +1,233 @@
+"""How does the world reach `decide`, and how do its decisions reach the world?
+
+One task, one queue. Events come in by `post`, are handled in the order of their coming, and what was decided is carried out before the
+next one. Nothing is awaited between reading the state and writing it, and no peer is awaited at all: orders go into outboxes.
+"""
+
+import asyncio
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Final, assert_never
+
+from msgspec import Struct
+
+from luftpause.kit.clock import Clock, monotonic
+from luftpause.kit.errors import LuftpauseError
+from luftpause.kit.garbage import Garbage
+from luftpause.kit.logs import Log
+from luftpause.scheduler.core.decisions import Decision, Expire, Forget, Held, Place, Probe, Refuse, ReplicasChanged, Step
+from luftpause.scheduler.core.events import Continue, DataplaneAlive, DataplaneLost, Event, ReplicaProbed, Resync, Tick
+from luftpause.scheduler.core.model import State
+from luftpause.scheduler.outbox import Outbox
+from luftpause.scheduler.rates import Rate
+from luftpause.scheduler.translate import Replicas
+
+TICK_SECONDS: Final = 1.0
+TICK_SECONDS_MIN: Final = 0.001  # a `wake_at` in the past must not become a busy loop
+EVENTS_PER_TURN: Final = 256  # then the loop gets to read and write again
+IDLE_SECONDS: Final = 1.0  # without a fact about a turn
+
+_ROUTINE: Final = (Tick, Continue, DataplaneAlive, ReplicaProbed)  # they come whether or not there is work
+
+log = Log("scheduler")
+
+
+class Attach(Struct, frozen=True, gc=False):
+    """A session has said all of its Hello: from this event on the dataplane's orders go into its outbox."""
+
+    resync: Resync
+    outbox: Outbox
+
+
+class CoreFailedError(LuftpauseError):
+    """The core raised on an event. Its state can't be trusted to know that event: start anew and let dataplanes resync."""
+
+    def __init__(self, event: str, error: Exception) -> None:
+        super().__init__(
+            f"the scheduler stopped: its core failed on {event} ({type(error).__name__}: {error}). "
+            "Start it again; dataplanes reconnect and bring the state back. Please report this with the log line before it.",
+            code="scheduler_failed",
+        )
+
+
+class Host:
+    """Owns the state. `decide` is the core's; `replicas` reads from a state what dataplanes are told of replicas."""
+
+    def __init__(
+        self,
+        decide: Callable[[State, Event], Step],
+        state: State,
+        *,
+        replicas: Callable[[State], Replicas],
+        probe: Callable[[str], None] = lambda _: None,
+        clock: Clock = monotonic,
+        garbage: Garbage | None = None,
+        inbox_events_max: int = 20_000,
+    ) -> None:
+        self.state = state
+        self.events: Counter[str] = Counter()  # by type, since the start
+        self.decisions: Counter[str] = Counter()
+        self.rate = Rate(clock)
+        self.probe = probe
+        self._decide = decide
+        self._replicas = replicas
+        self._clock = clock
+        self._garbage = garbage
+        self._inbox: deque[Event | Attach] = deque()
+        self._inbox_events_max = inbox_events_max
+        self._arrived = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._outboxes: dict[str, tuple[str, Outbox]] = {}  # by dataplane: its current session and where its orders go
+        self._announced = replicas(state)
+        self._tick_latest = self._tick_at = clock()
+        self._tick_waits = False
+        self._more = self._continue_waits = False
+        self._worked_at = clock()
+
+    # ---- in
+
+    def post(self, event: Event) -> None:
+        """Put an event behind the others. Its `now` must have been read just before, on the host's clock."""
+        self._inbox.append(event)
+        self._arrived.set()
+
+    def attach(self, resync: Resync, outbox: Outbox) -> None:
+        """As `post`; the dataplane's orders go into `outbox` from then on, the replicas first."""
+        self._inbox.append(Attach(resync, outbox))
+        self._arrived.set()
+
+    async def room(self) -> None:
+        """Wait while the inbox is full: for whoever brings events that nobody waits for."""
+        while len(self._inbox) >= self._inbox_events_max:
+            self._drained.clear()
+            await self._drained.wait()
+
+    # ---- the loop
+
+    async def run(self) -> None:
+        """Handle events for ever. Raises CoreFailedError."""
+        while True:
+            pause = self.advance()
+            if pause <= 0:
+                await asyncio.sleep(0)
+                continue
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(pause):
+                    await self._arrived.wait()
+            except TimeoutError:
+                pass
+
+    def advance(self) -> float:
+        """Handle what waits (at most EVENTS_PER_TURN) and a due tick; seconds until the next tick, 0.0 if more waits.
+
+        Synchronous: a test or a simulator may drive the host with a clock of its own.
+        """
+        self._tick_if_due()
+        for _ in range(min(len(self._inbox), EVENTS_PER_TURN)):
+            self._take(self._inbox.popleft())
+        if self._more and not self._continue_waits:
+            self._continue_waits = True
+            self.post(Continue(self._clock()))
+        if len(self._inbox) < self._inbox_events_max:
+            self._drained.set()
+        self._collect()
+        return 0.0 if self._inbox else max(TICK_SECONDS_MIN, self._tick_at - self._clock())
+
+    def _tick_if_due(self) -> None:
+        """Behind the events that wait: time never goes back between two events."""
+        now = self._clock()
+        if now >= self._tick_at and not self._tick_waits:
+            self._tick_waits = True
+            self.post(Tick(now))
+
+    def _collect(self) -> None:
+        if self._garbage is None:
+            return
+        idle = not self._inbox and self._clock() - self._worked_at >= IDLE_SECONDS
+        if self._garbage.idle() if idle else self._garbage.busy():
+            log.debug("garbage collected")
+
+    def _take(self, item: Event | Attach) -> None:
+        match item:
+            case Attach(resync=resync, outbox=outbox):
+                self._outboxes[resync.dataplane] = (resync.session, outbox)
+                outbox.put(self._announced)
+                self._handle(resync)
+            case DataplaneLost(dataplane=dataplane, session=session):
+                if self._outboxes.get(dataplane, ("",))[0] == session:
+                    del self._outboxes[dataplane]
+                self._handle(item)
+            case _:
+                self._handle(item)
+
+    def _handle(self, event: Event) -> None:
+        name = type(event).__name__
+        try:
+            step = self._decide(self.state, event)
+        except Exception as error:
+            raise _failed(name, error) from error
+        self.state = step.state
+        self._more = step.more
+        self._note(event, name)
+        self._wake(event.now, step.wake_at)
+        for decision in step.decisions:
+            self._carry_out(decision)
+
+    def _note(self, event: Event, name: str) -> None:
+        match event:
+            case Tick():
+                self._tick_waits = False
+                self._tick_latest = event.now + TICK_SECONDS
+            case Continue():
+                self._continue_waits = False
+            case _ if not isinstance(event, _ROUTINE):
+                self._worked_at = event.now
+            case _:
+                pass
+        self.events[name] += 1
+        self.rate.count()
+
+    def _wake(self, now: float, wake_at: float | None) -> None:
+        """The last step knows best when it wants to be woken."""
+        self._tick_at = self._tick_latest if wake_at is None else min(self._tick_latest, max(wake_at, now + TICK_SECONDS_MIN))
+
+    # ---- out
+
+    def _carry_out(self, decision: Decision) -> None:
+        self.decisions[type(decision).__name__] += 1
+        match decision:
+            case Place() | Held() | Refuse():
+                self._send(decision)
+            case Probe(replica=replica):
+                self.probe(replica)
+            case ReplicasChanged():
+                self._announce()
+            case Forget(run=run):
+                log.debug("run forgotten", run=run)
+            case Expire(turn=turn, replica=replica):
+                log.warning("turn expired: its end was never reported", turn=turn, replica=replica)
+            case _:
+                assert_never(decision)
+
+    def _send(self, decision: Place | Held | Refuse) -> None:
+        session = self._outboxes.get(decision.dataplane)
+        if session is None:
+            self.decisions["undeliverable"] += 1  # it has no session: it will resync and ask again
+            return
+        session[1].put(decision)
+
+    def _announce(self) -> None:
+        before = {replica.name: replica.state for replica in self._announced.replicas}
+        self._announced = self._replicas(self.state)
+        for replica in self._announced.replicas:
+            if replica.state != before.get(replica.name, "unknown"):
+                log.info("replica is now " + replica.state, replica=replica.name, url=replica.url, models=replica.models)
+        for _session, outbox in self._outboxes.values():
+            outbox.put(self._announced)
+
+
+def _failed(event: str, error: Exception) -> CoreFailedError:
+    log.error("the core failed", event_type=event, error=repr(error), traceback="".join(traceback.format_exception(error)))
+    return CoreFailedError(event, error)
