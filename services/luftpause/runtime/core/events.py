@@ -1,0 +1,89 @@
+"""Which facts about a run does the journal hold?
+
+Every event is one journal line. Fields may be added with a default; none is renamed, removed or given another meaning, because old
+journals are read for as long as their runs are kept. Times are wall-clock seconds since the epoch.
+"""
+
+from msgspec import Struct
+
+from luftpause.runtime.ports import RunState, ServiceClass
+
+
+class Created(Struct, frozen=True, tag_field="type", tag="created", omit_defaults=True):
+    """The first event: all arguments of the spawn, resolved."""
+
+    handle: str
+    at: float
+    task: str
+    model: str
+    service_class: ServiceClass
+    system: str  # "": no system message
+    max_tool_calls: int
+    max_tokens: int
+    tools: tuple[str, ...] | None = None
+    parallel_tool_calls: bool = False
+    parent: str | None = None
+    caller: str = ""
+    owner: str | None = None
+    traceparent: str = ""
+
+
+class AskedCall(Struct, frozen=True, omit_defaults=True):
+    """A tool call that the model made, as it stands in the history.
+
+    `id` is unique in the run; `arguments` is the JSON text of an object; `rejected` is why it isn't made ("": it is).
+    """
+
+    id: str
+    name: str
+    arguments: str
+    rejected: str = ""
+
+
+class Answered(Struct, frozen=True, tag_field="type", tag="answered", omit_defaults=True):
+    """A turn ended with an answer. `recovered`: its calls were written as text."""
+
+    content: str
+    calls: tuple[AskedCall, ...] = ()
+    finish_reason: str = ""
+    recovered: bool = False
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class CallStarted(Struct, frozen=True, tag_field="type", tag="call_started", omit_defaults=True):
+    """On disk before the call leaves. `repeatable`: its tool said read-only or idempotent at that time."""
+
+    id: str
+    repeatable: bool = False
+
+
+class CallEnded(Struct, frozen=True, tag_field="type", tag="call_ended", omit_defaults=True):
+    id: str
+    text: str
+    failed: bool = False
+
+
+class Resumed(Struct, frozen=True, tag_field="type", tag="resumed", omit_defaults=True):
+    """A runtime took the run up again after the one that ran it had ended."""
+
+    at: float
+
+
+class Finished(Struct, frozen=True, tag_field="type", tag="finished", omit_defaults=True):
+    """The last event. Holds the whole result, so that `created` and this are enough to show the run for ever."""
+
+    state: RunState
+    at: float
+    seconds: float
+    text: str = ""  # the answer of a completed run, else why it has none
+    tool_calls: int = 0
+    failed_tool_calls: int = 0
+    turns: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+Event = Created | Answered | CallStarted | CallEnded | Resumed | Finished

@@ -1,0 +1,103 @@
+"""What did the model's answer ask for: which calls, under which ids, and which of them can't be made?"""
+
+import difflib
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from luftpause.runtime.core import history, loose_json
+from luftpause.runtime.core.arguments import Rejected, check
+from luftpause.runtime.core.events import Answered, AskedCall
+from luftpause.runtime.core.model import Run
+from luftpause.runtime.core.recover import recover
+from luftpause.runtime.core.text import whole
+from luftpause.runtime.ports import ModelAnswer, ModelCall, ToolSpec
+
+RECOVERIES_MAX: Final = 2  # in a row
+CALLS_MAX: Final = 128  # of one answer; more is a model gone wild
+ID_CHARS_MAX: Final = 128
+NAMES_SHOWN_MAX: Final = 50
+_BAD_NAME: Final = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+class Interpreted(Struct, frozen=True):
+    """`notes`: what a log should say, such as a tool whose schema can't be used."""
+
+    event: Answered
+    notes: tuple[str, ...] = ()
+
+
+def interpret(run: Run, answer: ModelAnswer, offered: Mapping[str, ToolSpec]) -> Interpreted:
+    """The journal's event of an answer. `offered`: the tools of this turn; without any, calls are not looked for and text is the answer."""
+    content = whole(answer.content)
+    calls, recovered = answer.calls[:CALLS_MAX], False
+    if not offered and not run.tools_left:
+        calls = ()
+    elif not calls and run.recoveries < RECOVERIES_MAX and (found := recover(content, offered)):
+        content, recovered = found.text, True
+        calls = tuple(ModelCall(id="", name=call.name, arguments=call.arguments) for call in found.calls)
+    notes: list[str] = []
+    taken = history.used_ids(run)
+    asked = [_asked(run, index, call, offered, taken, answer.finish_reason, notes) for index, call in enumerate(calls)]
+    event = Answered(
+        content=content,
+        calls=tuple(asked),
+        finish_reason=whole(answer.finish_reason),
+        recovered=recovered,
+        prompt_tokens=answer.prompt_tokens,
+        completion_tokens=answer.completion_tokens,
+        cached_tokens=answer.cached_tokens,
+    )
+    return Interpreted(event, tuple(notes))
+
+
+def _asked(
+    run: Run, index: int, call: ModelCall, offered: Mapping[str, ToolSpec], taken: set[str], finish_reason: str, notes: list[str]
+) -> AskedCall:
+    call_id = whole(call.id)
+    if not call_id or len(call_id) > ID_CHARS_MAX or call_id in taken:
+        call_id = minted_id(run, index)
+    taken.add(call_id)
+    name = _BAD_NAME.sub("_", whole(call.name))[:64] or "unknown"
+    tool = offered.get(call.name)
+    if tool is None:
+        return AskedCall(call_id, name, _arguments_text(call.arguments), rejected=unknown_tool(call.name, offered))
+    match check(tool, call.arguments):
+        case Rejected(message, arguments):
+            if finish_reason == "length":
+                message += " Your answer was cut off at its length limit: make it shorter."
+            return AskedCall(call_id, name, loose_json.dump(arguments), rejected=message)
+        case accepted:
+            if accepted.unvalidated:
+                notes.append(f"{tool.name} was called unvalidated: {accepted.unvalidated}")
+            return AskedCall(call_id, name, loose_json.dump(accepted.arguments))
+
+
+def minted_id(run: Run, index: int) -> str:
+    """The same for the same run, turn and place in the answer; no counter that another run could have too."""
+    digest = hashlib.blake2b(f"{run.handle}/{run.turns}/{index}".encode(), digest_size=12)
+    return f"call_{digest.hexdigest()}"
+
+
+def unknown_tool(name: str, offered: Mapping[str, ToolSpec]) -> str:
+    """Names the offered tools, the nearest first."""
+    shown = whole(name)[:64]
+    if not offered:
+        return f"Error: unknown tool {shown!r}. There are no tools; answer in plain text."
+    folded = {each.lower(): each for each in reversed(list(offered))}
+    near = [folded[each] for each in difflib.get_close_matches(shown.lower(), folded, n=3, cutoff=0.4)]
+    names = [*near, *(each for each in offered if each not in near)]
+    more = f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
+    return f"Error: unknown tool {shown!r}. The tools are: {', '.join(names[:NAMES_SHOWN_MAX])}{more}"
+
+
+def _arguments_text(raw: object) -> str:
+    """What an unknown tool was called with, as the JSON text of an object; {} if it was none."""
+    try:
+        value = loose_json.parse(raw) if isinstance(raw, str) else raw
+        return whole(loose_json.dump(value)) if isinstance(value, dict) else "{}"
+    except (ValueError, TypeError, RecursionError):
+        return "{}"

@@ -1,0 +1,143 @@
+"""Which tool calls did a model write as text?
+
+Only closed forms that name an offered tool count. Markers (`core.markers`) may have text around them, but not stand in code; bare JSON
+must be the whole answer or its end, on lines of its own; JSON in code fences and the pythonic list must be the whole answer, because with
+text around them they are as often an explanation.
+"""
+
+import re
+from collections.abc import Collection
+from typing import Any, Final
+
+from msgspec import Struct
+
+from luftpause.runtime.core import loose_json
+from luftpause.runtime.core.loose_json import NotJson
+from luftpause.runtime.core.markers import MARKERS, WRAPPERS, calls_behind
+from luftpause.runtime.core.pythonic import python_calls
+from luftpause.runtime.core.written import WrittenCall, calls_of
+
+CALLS_MAX: Final = 64
+LINES_TRIED_MAX: Final = 64
+MARKERS_TRIED_MAX: Final = 256
+_CODE: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+_FENCE: Final = re.compile(r"```[A-Za-z0-9_+-]*[ \t]*\r?\n?(.*?)```", re.DOTALL)
+_RESPONSE: Final = re.compile(r"<tool_response>")
+_THOUGHT: Final = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+_JSON_LINE: Final = re.compile(r"^[ \t]*(?=[{\[])", re.MULTILINE)
+
+
+class Recovered(Struct, frozen=True):
+    """`text` is what remains of the answer; a tool response that the model made up, and all behind it, is gone."""
+
+    text: str
+    calls: tuple[WrittenCall, ...]
+
+
+def recover(content: str, offered: Collection[str]) -> Recovered | None:
+    """The calls in `content`; None: it is an answer."""
+    if not offered:
+        return None
+    thought = _THOUGHT.match(content)
+    body = content[thought.end() :] if thought else content
+    body = _RESPONSE.split(body, maxsplit=1)[0].strip()
+    unfenced = loose_json.unfence(body)
+    found = _marked(unfenced, offered) or _whole(unfenced, offered) or _fences(body, offered) or _end(body, offered)
+    if found is None or len(found.calls) > CALLS_MAX:
+        return None
+    return Recovered((thought[0] + found.text if thought else found.text).strip(), found.calls)
+
+
+def _marked(text: str, offered: Collection[str]) -> Recovered | None:
+    """Calls behind a marker. Markers in code, unclosed ones and those with unknown names stay text."""
+    code = [match.span() for match in _CODE.finditer(text)]
+    calls: list[WrittenCall] = []
+    rest: list[str] = []
+    kept = position = 0
+    for _ in range(MARKERS_TRIED_MAX):
+        opening = MARKERS.search(text, position)
+        if opening is None:
+            break
+        position = opening.end()
+        if any(start <= opening.start() < end for start, end in code):
+            continue
+        found = calls_behind(text, opening)
+        if found is None or any(call.name not in offered for call in found.calls):
+            continue
+        calls.extend(found.calls)
+        rest.append(text[kept : opening.start()])
+        kept = position = found.end
+    if not calls:
+        return None
+    rest.append(text[kept:])
+    return Recovered(WRAPPERS.sub("", "".join(rest)), tuple(calls))
+
+
+def _whole(text: str, offered: Collection[str]) -> Recovered | None:
+    """The whole text is JSON or a pythonic list."""
+    if text[:1] not in {"{", "["}:
+        return None
+    calls = _json_calls(text, offered)
+    if calls is None and text.startswith("["):
+        written = python_calls(text) or ()
+        calls = _offered(tuple(WrittenCall(name, arguments) for name, arguments in written), offered)
+    return Recovered("", calls) if calls else None
+
+
+def _fences(text: str, offered: Collection[str]) -> Recovered | None:
+    """Several code fences, nothing between them, each a call."""
+    if not text.startswith("```") or _FENCE.sub("", text).strip():
+        return None
+    calls: list[WrittenCall] = []
+    for fence in _FENCE.finditer(text):
+        found = _json_calls(fence[1].strip(), offered)
+        if not found:
+            return None
+        calls.extend(found)
+    return Recovered("", tuple(calls)) if calls else None
+
+
+def _end(text: str, offered: Collection[str]) -> Recovered | None:
+    """Text, then bare JSON on lines of its own up to the end."""
+    if "```" in text or not text.endswith(("}", "]")):
+        return None
+    for count, line in enumerate(_JSON_LINE.finditer(text)):
+        if count == LINES_TRIED_MAX:
+            return None
+        if calls := _json_calls(text[line.end() :], offered):
+            return Recovered(text[: line.start()], calls)
+    return None
+
+
+def _json_calls(text: str, offered: Collection[str]) -> tuple[WrittenCall, ...] | None:
+    """The calls of a text that is one JSON value, or several behind each other, and nothing else."""
+    try:
+        values = [loose_json.parse(text)]
+    except NotJson:
+        values = _values(text)
+    calls: list[WrittenCall] = []
+    for value in values:
+        found = calls_of(value)
+        if not found:
+            return None
+        calls.extend(found)
+    return _offered(tuple(calls), offered)
+
+
+def _values(text: str) -> list[Any]:
+    """JSON values with blanks, commas or semicolons between them; [] if there is anything else."""
+    values: list[Any] = []
+    position = 0
+    while position < len(text):
+        try:
+            value, position = loose_json.parse_at(text, position)
+        except NotJson:
+            return []
+        values.append(value)
+        while position < len(text) and text[position] in " \t\r\n,;":
+            position += 1
+    return values
+
+
+def _offered(calls: tuple[WrittenCall, ...], offered: Collection[str]) -> tuple[WrittenCall, ...] | None:
+    return calls if calls and all(call.name in offered for call in calls) else None
