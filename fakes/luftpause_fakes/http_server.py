@@ -23,7 +23,9 @@ async def serve_app(app: ASGIApp, *, host: str, port: int, option: str, announce
     sock = listen(host, port, option=option)
     url = url_of(sock)
     # A cut connection is what a fake is for, so uvicorn's complaints about it are not worth a line.
-    config = uvicorn.Config(app, http="httptools", lifespan="on", access_log=False, log_config=None, log_level="critical", timeout_graceful_shutdown=0)
+    config = uvicorn.Config(
+        app, http="httptools", lifespan="on", access_log=False, log_config=None, log_level="critical", timeout_graceful_shutdown=0
+    )
     server = _Server(config)
     async with stop_signals() as stop:
         serving = asyncio.create_task(server.serve(sockets=[sock]))

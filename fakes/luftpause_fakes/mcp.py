@@ -41,7 +41,9 @@ def mcp_server(tools: Tools) -> Server[dict[str, object]]:
     async def call_tool(_: ServerRequestContext[dict[str, object]], params: types.CallToolRequestParams) -> types.CallToolResult:
         return await tools.call(params.name, params.arguments or {})
 
-    return Server("luftpause-fake-mcp", version=__version__, title="luftpause fake MCP server", on_list_tools=list_tools, on_call_tool=call_tool)
+    return Server(
+        "luftpause-fake-mcp", version=__version__, title="luftpause fake MCP server", on_list_tools=list_tools, on_call_tool=call_tool
+    )
 
 
 def http_app(tools: Tools, host: str) -> Starlette:

@@ -2,7 +2,14 @@
 
 import hashlib
 
-_SOURCES = ("The almanac", "A survey of 2019", "The municipal archive", "The field guide", "A review in the quarterly", "The museum's catalogue")
+_SOURCES = (
+    "The almanac",
+    "A survey of 2019",
+    "The municipal archive",
+    "The field guide",
+    "A review in the quarterly",
+    "The museum's catalogue",
+)
 _FINDINGS = (
     "lists {count} entries, most of them from the coast",
     "counts {count} cases and calls the trend steady",

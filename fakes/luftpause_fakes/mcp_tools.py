@@ -80,7 +80,11 @@ class Tools:
             "cancelled": dict(self.cancelled),
             "running": {name: left for name in self.started if (left := self.started[name] - self.finished[name] - self.cancelled[name])},
             "calls": [{"tool": tool, "arguments": orjson.loads(key), "finished": number} for (tool, key), number in self.calls.items()],
-            "twice": [{"tool": tool, "arguments": orjson.loads(key), "finished": number} for (tool, key), number in self.calls.items() if number > 1],
+            "twice": [
+                {"tool": tool, "arguments": orjson.loads(key), "finished": number}
+                for (tool, key), number in self.calls.items()
+                if number > 1
+            ],
             "recorded": self.recorded,
             "deleted": self.deleted,
         }
@@ -176,7 +180,9 @@ TOOLS: tuple[types.Tool, ...] = (
         idempotent=True,
     ),
     _tool("picture", "Return a text and a picture.", {}, [], read_only=True, idempotent=True),
-    _tool("record", "Write a line into the record; each call adds one.", {"text": {"type": "string", "description": "The line."}}, ["text"]),
+    _tool(
+        "record", "Write a line into the record; each call adds one.", {"text": {"type": "string", "description": "The line."}}, ["text"]
+    ),
     _tool(
         "add",
         "Add two numbers.",

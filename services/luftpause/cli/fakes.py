@@ -1,7 +1,7 @@
 """Which commands start the fakes?"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -9,7 +9,69 @@ AnnounceOption = Annotated[Path | None, typer.Option(hidden=True, help="Write wh
 
 
 def register(app: typer.Typer) -> None:
+    app.command("fake-engine")(fake_engine)
     app.command("fake-mcp")(fake_mcp)
+
+
+def fake_engine(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8100,
+    model: Annotated[str, typer.Option(help="Name of the model that it serves.")] = "fake-1b",
+    flavour: Annotated[Literal["sglang", "vllm", "llamacpp"], typer.Option(help="Whose metrics, errors and habits it has.")] = "sglang",
+    speed: Annotated[float, typer.Option(min=0.01, help="10: everything takes a tenth of the time.")] = 1.0,
+    max_running: Annotated[
+        int | None, typer.Option(min=1, help="Most requests at once; not given: as many as the KV memory holds.")
+    ] = None,
+    max_waiting: Annotated[int | None, typer.Option(min=0, help="Length of its queue; not given: unlimited.")] = None,
+    kv_tokens: Annotated[int, typer.Option(min=64, help="Size of the KV memory.")] = 16_000,
+    context: Annotated[int | None, typer.Option(min=16, help="Longest prompt and answer in tokens; not given: the KV memory.")] = None,
+    chunk_tokens: Annotated[int, typer.Option(min=1, help="Tokens of one prefill step.")] = 2048,
+    prefill_speed: Annotated[float, typer.Option(min=1, help="Prefill in tokens per second.")] = 20_000.0,
+    decode_seconds: Annotated[float, typer.Option(min=0.0001, help="A decode step of an idle engine.")] = 0.008,
+    priority: Annotated[
+        Literal["off", "sglang", "vllm"],
+        typer.Option(help="Heed the body's `priority`: sglang, higher goes first; vllm, lower goes first."),
+    ] = "off",
+    cache_report: Annotated[bool, typer.Option(help="Tell cached_tokens in usage.")] = True,
+    health_seconds: Annotated[
+        float | None, typer.Option(min=0, help="How long /health takes; not given: as the flavour does (sglang: 1 s / speed).")
+    ] = None,
+    faults: Annotated[str, typer.Option(help="Faults from the start, as JSON; see POST /_fake.")] = "{}",
+    announce: AnnounceOption = None,
+) -> None:
+    """Run the fake engine: an OpenAI-compatible server on a model of a batching engine, with scripted answers.
+
+    What it answers follows from the first user message. A user message may order otherwise, as in
+    [calls=2 tool=lookup answer=40 args={"query":"x"}]. Directives: calls, parallel, tool, args, form (structured, text, fenced, bare, cut),
+    malformed, unknown, ids, answer, say, finish; see luftpause_fakes/engine_directives.py.
+
+    GET /_fake shows counters, POST /_fake orders faults, e.g. {"die_after_tokens": 3, "die_times": 1}.
+    """
+    import asyncio
+
+    from luftpause.kit import logs
+    from luftpause_fakes.engine import EngineOptions, serve
+
+    logs.setup()
+    options = EngineOptions(
+        host=host,
+        port=port,
+        model=model,
+        flavour=flavour,
+        speed=speed,
+        running_max=max_running,
+        waiting_max=max_waiting,
+        kv_tokens=kv_tokens,
+        context_tokens=context,
+        chunk_tokens=chunk_tokens,
+        prefill_tokens_per_second=prefill_speed,
+        decode_step_seconds=decode_seconds,
+        priority=priority,
+        cache_report=cache_report,
+        health_seconds=health_seconds,
+        faults=faults,
+    )
+    asyncio.run(serve(options, announce=announce))
 
 
 def fake_mcp(

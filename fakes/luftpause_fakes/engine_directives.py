@@ -1,0 +1,106 @@
+"""Which behaviour does a task order from the fake engine in square brackets?
+
+`[calls=2 tool=lookup answer=40 args={"query":"x"}]` anywhere in a user message; later messages override earlier ones.
+"""
+
+import re
+from typing import Any, Literal, get_args
+
+from json import JSONDecoder  # orjson reads no prefix of a text
+from msgspec import Struct, structs
+
+Form = Literal["structured", "text", "fenced", "bare", "cut"]
+
+HELP = """\
+calls=N        tool calls in the whole run (0: none)
+parallel=N     of them in one turn
+tool=a,b       call these tools in turn (names as offered, or their endings)
+args={…}       arguments of every call, as JSON
+form=F         structured (default); or in the text: text (<tool_call> tags), fenced (a JSON code block), bare (JSON), cut (unclosed)
+malformed=N    the first N calls have arguments that are no JSON
+unknown=N      the first N calls name a tool that is not offered
+ids=X          every tool call has the id X; ids=count gives call_0, call_1 … in each answer, ids=none leaves them empty
+answer=N       length of the final answer in tokens (four characters each)
+say="…"        the final answer
+finish=R       finish_reason of the final answer"""
+
+
+class Directives(Struct, frozen=True):
+    """None: not ordered."""
+
+    calls: int | None = None
+    parallel: int | None = None
+    tool: str | None = None
+    args: dict[str, Any] | None = None
+    form: str | None = None
+    malformed: int | None = None
+    unknown: int | None = None
+    ids: str | None = None
+    answer: int | None = None
+    say: str | None = None
+    finish: str | None = None
+
+
+NUMBERS_MAX = 100_000
+_NAMES = Directives.__struct_fields__
+_NUMBERS = {"calls", "parallel", "malformed", "unknown", "answer"}
+_OPENING = re.compile(r"\[(?=(?:" + "|".join(_NAMES) + r")=)")
+_NAME = re.compile(r"\s*(\w+)=")
+_decoder = JSONDecoder()
+_WORD = re.compile(r"[^\s\]]+")
+
+
+class DirectiveError(ValueError):
+    """The task orders something that doesn't exist; the message says what does."""
+
+
+def directives(texts: list[str]) -> Directives:
+    """Raises DirectiveError."""
+    ordered = Directives()
+    for text in texts:
+        for opening in _OPENING.finditer(text):
+            ordered = structs.replace(ordered, **_read(text, opening.end())[0])
+    return ordered
+
+
+def without_directives(text: str) -> str:
+    """The task as a person would say it. Raises DirectiveError."""
+    while opening := _OPENING.search(text):
+        text = text[: opening.start()].rstrip() + text[_read(text, opening.end())[1] :]
+    return text.strip()
+
+
+def _read(text: str, at: int) -> tuple[dict[str, Any], int]:
+    values: dict[str, Any] = {}
+    while match := _NAME.match(text, at):
+        name = match.group(1)
+        if name not in _NAMES:
+            raise DirectiveError(f"the task's directive {name!r} is unknown; there are {', '.join(_NAMES)}")
+        value, at = _value(text, match.end(), name)
+        values[name] = _checked(name, value)
+    closing = re.compile(r"\s*\]").match(text, at)
+    if closing is None:
+        raise DirectiveError(f"the task's directive is not closed by ]: {text[at : at + 40]!r}")
+    return values, closing.end()
+
+
+def _value(text: str, at: int, name: str) -> tuple[Any, int]:
+    if text[at : at + 1] not in {"{", '"'}:
+        word = _WORD.match(text, at)
+        return (word.group(), word.end()) if word else ("", at)
+    try:
+        return _decoder.raw_decode(text, at)
+    except ValueError as error:
+        raise DirectiveError(f"the task's directive {name} is not JSON: {error}") from None
+
+
+def _checked(name: str, value: Any) -> Any:
+    if name in _NUMBERS:
+        if not str(value).isdecimal() or int(value) > NUMBERS_MAX:
+            raise DirectiveError(f"the task's directive {name}={value} must be a number from 0 to {NUMBERS_MAX}")
+        return int(value)
+    if name == "form" and value not in get_args(Form):
+        raise DirectiveError(f"the task's directive form={value} must be one of {', '.join(get_args(Form))}")
+    if name == "args" and not isinstance(value, dict):
+        raise DirectiveError('the task\'s directive args must be a JSON object, as in args={"query":"x"}')
+    return value

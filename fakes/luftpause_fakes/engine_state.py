@@ -1,0 +1,110 @@
+"""What does one fake engine remember while it runs?"""
+
+import secrets
+from collections import Counter
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+
+from luftpause_fakes import engine_metrics
+from luftpause_fakes.engine_faults import Faults, changed
+from luftpause_fakes.engine_host import EngineHost
+from luftpause_fakes.engine_options import EngineOptions
+
+Json = dict[str, Any]
+NAMES_MAX = 10_000  # header names, run ids and tasks that are counted
+
+
+class Seen(Struct):
+    """What clients did, as GET /_fake shows it; a `turn` is a POST that reached the script or was refused."""
+
+    turns: int = 0
+    finished: int = 0
+    aborted: int = 0  # the client left before the end
+    refused: int = 0  # by the engine: queue full, too long
+    failed: int = 0  # by order of a fault
+    bad: int = 0  # 4xx
+    running_peak: int = 0
+    waiting_peak: int = 0
+
+
+class EngineState:
+    """Raises FaultError if the options name an impossible fault."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        self.options = options
+        self.flavour = options.details()
+        self.host = EngineHost(options.params(), options.speed)
+        self.faults = changed(Faults(), options.faults.encode())
+        self.seen = Seen()
+        self.headers: Counter[str] = Counter()
+        self.run_ids: Counter[str] = Counter()
+        self._boot = secrets.token_hex(4)
+        self._numbers = 0
+        self._frozen = (0, 0)
+
+    def next_id(self) -> str:
+        """A fresh id that no other engine gives."""
+        self._numbers += 1
+        return f"{self._boot}{self._numbers:08x}"
+
+    def note(self, request: Request) -> None:
+        """Count a turn and what its head carries."""
+        self.seen.turns += 1
+        for name in request.headers:
+            _count(self.headers, name)
+        if run_id := request.headers.get("x-luftpause-run-id"):
+            _count(self.run_ids, run_id)
+
+    def note_load(self) -> None:
+        gauges = self.host.engine.gauges()
+        self.seen.running_peak = max(self.seen.running_peak, gauges.running)
+        self.seen.waiting_peak = max(self.seen.waiting_peak, gauges.waiting)
+
+    def order(self, body: bytes) -> None:
+        """POST /_fake. Raises FaultError."""
+        gauges = self.host.engine.gauges()
+        self._frozen = (gauges.running, gauges.waiting)
+        self.faults = changed(self.faults, body)
+
+    def claimed(self) -> tuple[int, int]:
+        """Running and waiting as the engine tells them."""
+        gauges = self.host.engine.gauges()
+        truth = {"frozen": self._frozen, "zero": (0, 0)}.get(self.faults.gauges, (gauges.running, gauges.waiting))
+        running = truth[0] if self.faults.claim_running is None else self.faults.claim_running
+        waiting = truth[1] if self.faults.claim_waiting is None else self.faults.claim_waiting
+        return running, waiting
+
+    def metrics(self) -> str:
+        running, waiting = self.claimed()
+        snapshot = engine_metrics.Snapshot(
+            model=self.options.model,
+            running=running,
+            waiting=waiting,
+            gauges=self.host.engine.gauges(),
+            counters=self.host.engine.counters,
+            by_priority=self.options.priority == "sglang",
+        )
+        return engine_metrics.page(self.options.flavour, snapshot)
+
+    def shown(self) -> Json:
+        """GET /_fake."""
+        gauges = self.host.engine.gauges()
+        return {
+            **msgspec.to_builtins(self.seen),
+            "running": gauges.running,
+            "waiting": gauges.waiting,
+            "kv_used": gauges.kv_used,
+            "kv_cached": gauges.kv_cached,
+            "engine": msgspec.to_builtins(self.host.engine.counters),
+            "headers": dict(self.headers),
+            "run_ids": dict(self.run_ids),
+            "faults": msgspec.to_builtins(self.faults),
+        }
+
+
+def _count(counter: Counter[str], name: str) -> None:
+    if name in counter or len(counter) < NAMES_MAX:
+        counter[name] += 1
