@@ -27,7 +27,6 @@ def files_in_git(*folders: str) -> set[str]:
     return {name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).exists()}
 
 
-@pytest.mark.slow
 def test_the_wheel_holds_every_file_of_the_packages_and_no_other(tmp_path: Path) -> None:
     if importlib.util.find_spec("hatchling") is None:
         missing("hatchling", "pip install -c constraints.txt -e '.[dev]'")

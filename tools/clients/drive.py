@@ -1,0 +1,153 @@
+"""Does a real client, Claude Code or Codex, get a sub-agent's answer from a running luftpause?
+
+    python tools/clients/drive.py claude|codex [--mcp http://127.0.0.1:7000/mcp]
+
+Starts a scripted model endpoint on a free port, runs the client with a home directory of its own against it and against luftpause, prints
+the client's last message and `rc=N`. `claude-list` registers luftpause with Claude Code and prints `claude mcp list`. Exit status 3: the
+client is not installed (tools/clients/install.sh).
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import endpoints
+import uvicorn
+from starlette.applications import Starlette
+
+PROMPT = "Have a luftpause sub-agent look one fact up and say what it found."
+SECONDS_MAX = 120
+SCRIPT: list[endpoints.Step] = [
+    {"tool": "spawn", "input": {"task": "Look up one fact about tides.", "maxToolCalls": 3, "serviceClass": "interactive"}},
+    {"tool": "await", "input": {"handles": ["$handle"], "timeout": 45}},
+    {"text": "The sub-agent finished: $last"},
+]
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("client", choices=("claude", "claude-list", "codex"))
+    arguments.add_argument("--mcp", default="http://127.0.0.1:7000/mcp", help="URL of the runtime")
+    arguments.add_argument("--clients", type=Path, default=default_folder(), help="where install.sh put the CLIs")
+    given = arguments.parse_args()
+    program = given.clients / "node_modules/.bin" / given.client.removesuffix("-list")
+    if not program.exists():
+        print(f"{program} is missing: run tools/clients/install.sh", file=sys.stderr)
+        return 3
+    drivers = {"claude": _claude, "claude-list": _claude_list, "codex": _codex}
+    with tempfile.TemporaryDirectory(prefix="luftpause-client-") as folder:
+        status, said = asyncio.run(drivers[given.client](Path(folder), given.clients, given.mcp))
+    print(said)
+    print(f"rc={status}")
+    return status
+
+
+def default_folder() -> Path:
+    return Path(os.environ.get("LUFTPAUSE_CLIENTS") or Path.home() / ".cache/luftpause/clients")
+
+
+async def _claude(folder: Path, clients: Path, mcp: str) -> tuple[int, str]:
+    config = folder / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {endpoints.SERVER: {"type": "http", "url": mcp}}}))
+    tools = ",".join(f"mcp__{endpoints.SERVER}__{name}" for name in ("spawn", "await", "run", "status"))
+    async with _serving(endpoints.anthropic(SCRIPT)) as model:
+        status, out = await _run(folder, clients, {**CLAUDE, "ANTHROPIC_BASE_URL": model}, [
+            "claude", "-p", PROMPT, "--model", "claude-sonnet-4-5", "--mcp-config", str(config), "--strict-mcp-config",
+            "--allowedTools", tools, "--output-format", "stream-json", "--verbose",
+        ])  # fmt: skip
+    results = [str(event["result"]) for event in _events(out) if event.get("type") == "result" and "result" in event]
+    return status, results[-1] if results else out
+
+
+async def _claude_list(folder: Path, clients: Path, mcp: str) -> tuple[int, str]:
+    added, out = await _run(
+        folder, clients, CLAUDE, ["claude", "mcp", "add", "--transport", "http", "--scope", "local", endpoints.SERVER, mcp]
+    )
+    if added:
+        return added, out
+    return await _run(folder, clients, CLAUDE, ["claude", "mcp", "list"])
+
+
+CLAUDE = {
+    "ANTHROPIC_API_KEY": "not-a-key", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_TELEMETRY": "1", "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_ERROR_REPORTING": "1", "ENABLE_TOOL_SEARCH": "false", "MCP_TIMEOUT": "20000", "MCP_TOOL_TIMEOUT": "60000",
+}  # fmt: skip
+
+
+async def _codex(folder: Path, clients: Path, mcp: str) -> tuple[int, str]:
+    async with _serving(endpoints.responses(SCRIPT)) as model:
+        config = folder / "home/.codex/config.toml"
+        config.parent.mkdir(parents=True)
+        config.write_text(f"""
+model = "scripted"
+model_provider = "scripted"
+approval_policy = "never"
+sandbox_mode = "read-only"
+[model_providers.scripted]
+name = "scripted"
+base_url = "{model}/v1"
+wire_api = "responses"
+requires_openai_auth = false
+[mcp_servers.{endpoints.SERVER}]
+url = "{mcp}"
+tool_timeout_sec = 60
+startup_timeout_sec = 20
+default_tools_approval_mode = "approve"
+""")
+        status, out = await _run(folder, clients, {}, ["codex", "exec", "--skip-git-repo-check", "--json", PROMPT])
+    items: list[dict[str, Any]] = [event.get("item", {}) for event in _events(out)]
+    said = [str(item["text"]) for item in items if item.get("type") == "agent_message"]
+    return status, said[-1] if said else out
+
+
+def _events(out: str) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = []
+    for line in out.splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            event = json.loads(line)
+            events += [event] if isinstance(event, dict) else []
+    return events
+
+
+async def _run(folder: Path, clients: Path, env: Mapping[str, str], command: Sequence[str]) -> tuple[int, str]:
+    """Nothing of the user's own environment, home or folder reaches the client."""
+    modules = clients / "node_modules"
+    (folder / "home").mkdir(exist_ok=True)
+    (folder / "project").mkdir(exist_ok=True)
+    path = f"{modules}/node/bin:{modules}/.bin:{os.environ.get('PATH', '/usr/bin:/bin')}"
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=folder / "project", env={"HOME": str(folder / "home"), "PATH": path, **env},
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            out, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return 124, f"{command[0]} did not end within {SECONDS_MAX} s"
+    return process.returncode or 0, out.decode(errors="replace")
+
+
+@contextlib.asynccontextmanager
+async def _serving(app: Starlette) -> AsyncGenerator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1))
+        serving = asyncio.create_task(server.serve([sock]))
+        try:
+            yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await serving
+
+
+if __name__ == "__main__":
+    sys.exit(main())

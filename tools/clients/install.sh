@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Installs the client CLIs and a Node that is new enough for them, from the npm registry (about 800 MB).
+set -euo pipefail
+clients=${LUFTPAUSE_CLIENTS:-$HOME/.cache/luftpause/clients}
+mkdir -p "$clients"
+cd "$clients"
+[ -f package.json ] || echo '{"private": true}' >package.json
+npm install --no-fund --no-audit node@24 @anthropic-ai/claude-code @openai/codex
+echo "installed in $clients"
