@@ -4,9 +4,9 @@
 """
 
 import re
+from json import JSONDecoder  # orjson reads no prefix of a text
 from typing import Any, Literal, get_args
 
-from json import JSONDecoder  # orjson reads no prefix of a text
 from msgspec import Struct, structs
 
 Form = Literal["structured", "text", "fenced", "bare", "cut"]
@@ -101,6 +101,6 @@ def _checked(name: str, value: Any) -> Any:
         return int(value)
     if name == "form" and value not in get_args(Form):
         raise DirectiveError(f"the task's directive form={value} must be one of {', '.join(get_args(Form))}")
-    if name == "args" and not isinstance(value, dict):
+    if name == "args" and value.__class__ is not dict:
         raise DirectiveError('the task\'s directive args must be a JSON object, as in args={"query":"x"}')
     return value

@@ -24,7 +24,8 @@ from luftpause_fakes.engine_model_types import (
 )
 
 __all__ = [
-    "Engine", "EngineCounters", "EngineParams", "EngineRequest", "Finished", "Gauges", "Output", "Refused", "Retracted", "Segment", "Started", "Token",
+    "Engine", "EngineCounters", "EngineParams", "EngineRequest", "Finished", "Gauges", "Output",
+    "Refused", "Retracted", "Segment", "Started", "Token",
 ]  # fmt: skip
 
 
@@ -56,7 +57,10 @@ class _Work:
 
 
 class Engine:
-    """Call `advance(now)` before `submit(now, …)` or `cancel(now, …)`; time never goes back. `slowdown` stretches the steps begun from then on."""
+    """Call `advance(now)` before `submit(now, …)` or `cancel(now, …)`; time never goes back.
+
+    `slowdown` stretches the steps that begin from then on: engines that share a GPU are slower while the others work.
+    """
 
     def __init__(self, params: EngineParams) -> None:
         self.params = params
@@ -79,7 +83,10 @@ class Engine:
     # ---- what the caller does -------------------------------------------------------------------------------------
 
     def submit(self, now: float, request: EngineRequest) -> tuple[Refused, ...]:
-        """Take a request; says which requests were refused by that, if any. Raises ValueError on a known id or an empty prompt or answer."""
+        """Take a request; says which requests were refused by that, if any.
+
+        Raises ValueError on a known id and on an empty prompt or answer.
+        """
         self._at(now)
         work = self._checked(request)
         if work.prompt_tokens + work.answer_tokens > self.params.kv_tokens:

@@ -27,7 +27,10 @@ class _Node:
 
 
 class PrefixCache:
-    """A prefix tree of segments. Locked paths belong to requests in the engine, the rest may be evicted: leaves first, least recently used."""
+    """A prefix tree of segments.
+
+    Locked paths belong to requests in the engine, the rest may be evicted: leaves first, least recently used.
+    """
 
     def __init__(self) -> None:
         self._nodes: dict[int, _Node] = {}
@@ -68,7 +71,7 @@ class PrefixCache:
         return depth
 
     def insert(self, path: Sequence[Segment], locked: int, tokens: int | None = None) -> tuple[int, int]:
-        """Store the first `tokens` (all) of this conversation and lock it; its first `locked` segments were locked before by the same request.
+        """Store the first `tokens` (all) of this conversation and lock it; the request has locked its first `locked` segments before.
 
         Returns how many tokens were not stored yet (the caller has made room for them) and how many segments are locked now.
         """

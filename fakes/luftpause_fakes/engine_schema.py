@@ -23,10 +23,11 @@ class _Maker:
 
     def make(self, schema: Any, name: str, depth: int) -> Any:
         schema = self._resolved(schema, depth)
-        if "const" in schema:
-            return schema["const"]
-        if schema.get("enum"):
-            return schema["enum"][self._number % len(schema["enum"])]
+        if choices := ([schema["const"]] if "const" in schema else schema.get("enum")):
+            return choices[self._number % len(choices)]
+        return self._of_type(schema, name, depth)
+
+    def _of_type(self, schema: Json, name: str, depth: int) -> Any:
         match self._type(schema):
             case "object":
                 return self._object(schema, depth)
@@ -34,10 +35,8 @@ class _Maker:
                 return [self.make(schema.get("items"), name, depth + 1) for _ in range(max(1, schema.get("minItems", 1)))]
             case "integer" | "number":
                 return self._number_in(schema)
-            case "boolean":
-                return self._number % 2 == 0
-            case "null":
-                return None
+            case "boolean" | "null" as kind:
+                return self._number % 2 == 0 if kind == "boolean" else None
             case _:
                 return self._string(schema, name)
 

@@ -122,8 +122,7 @@ def _call(question: Question, ordered: Directives, task: str, index: int, place:
 
 
 def _chosen(question: Question, ordered: Directives, index: int) -> Json:
-    choice: Json = question.tool_choice if isinstance(question.tool_choice, dict) else {}
-    named = str((choice.get("function") or {}).get("name", ""))
+    named = _named(question.tool_choice)
     wanted = [named] if named else (ordered.tool or "").split(",")
     offered = {str(tool.get("function", tool).get("name")): tool for tool in question.tools}
     name = wanted[index % len(wanted)]
@@ -134,6 +133,14 @@ def _chosen(question: Question, ordered: Directives, index: int) -> Json:
         return {"function": {"name": name}}
     readable = matching or _harmless(question.tools)
     return readable[0 if matching else index % len(readable)]
+
+
+def _named(tool_choice: Any) -> str:
+    """The tool that the client insists on, or nothing."""
+    try:
+        return str(tool_choice["function"]["name"])
+    except (TypeError, KeyError):
+        return ""
 
 
 def _harmless(tools: Sequence[Json]) -> list[Json]:

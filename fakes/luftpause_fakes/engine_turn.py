@@ -128,7 +128,9 @@ def _schema(response_format: Any) -> Json | None:
     asked: Json = response_format  # pyright: ignore[reportUnknownVariableType]
     match asked.get("type"):
         case "json_schema":
-            return (asked.get("json_schema") or {}).get("schema") or {"type": "object"}
+            wrapper: Json = asked.get("json_schema") or {}
+            schema: Json = wrapper.get("schema") or {"type": "object"}
+            return schema
         case "json_object":
             return {"type": "object", "properties": {"answer": {"type": "string"}}}
         case _:

@@ -29,8 +29,8 @@ async def serve_app(app: ASGIApp, *, host: str, port: int, option: str, announce
     server = _Server(config)
     async with stop_signals() as stop:
         serving = asyncio.create_task(server.serve(sockets=[sock]))
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.005)  # uvicorn has no event for it
+        while not server.started and not serving.done():  # noqa: ASYNC110 (uvicorn has no event for it)
+            await asyncio.sleep(0.005)
         if server.started:
             announce(announced, {"http": url, "mcp": url + "/mcp"} if mcp else {"http": url})
         asked = asyncio.create_task(stop.asked.wait())

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-import mcp.types as types
 import orjson
+from mcp import types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server

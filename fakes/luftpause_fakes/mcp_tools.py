@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import mcp.types as types
 import orjson
 from jsonschema import Draft202012Validator
+from mcp import types
 from msgspec import Struct
 
 from luftpause_fakes.mcp_texts import found

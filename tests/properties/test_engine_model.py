@@ -34,8 +34,8 @@ def request(index: int, head: int, own: int, answer: int, most: int | None, prio
     return EngineRequest(f"r{index}", prompt, (Segment(10_000 + index, answer),), most, priority)
 
 
-def run(engine: Engine, asked: list) -> tuple[list, dict[str, EngineRequest], set[str]]:
-    """Plays arrivals and cancellations in virtual time; checks memory after every event."""
+def moments_of(asked: list) -> list[tuple[float, int, str, EngineRequest | None]]:
+    """Arrivals, and cancellations as None, in order."""
     moments: list[tuple[float, int, str, EngineRequest | None]] = []
     at = 0.0
     for index, (wait, head, own, answer, most, priority, cancel) in enumerate(asked):
@@ -44,6 +44,12 @@ def run(engine: Engine, asked: list) -> tuple[list, dict[str, EngineRequest], se
         moments.append((at, index, each.id, each))
         if cancel is not None:
             moments.append((at + cancel, 1000 + index, each.id, None))
+    return sorted(moments, key=lambda moment: moment[:2])
+
+
+def run(engine: Engine, asked: list) -> tuple[list, dict[str, EngineRequest], set[str]]:
+    """Plays arrivals and cancellations in virtual time; checks memory after every event."""
+    moments = moments_of(asked)
     outputs: list = []
     sent: dict[str, EngineRequest] = {}
     cancelled: set[str] = set()
@@ -55,7 +61,7 @@ def run(engine: Engine, asked: list) -> tuple[list, dict[str, EngineRequest], se
         if until is not None:
             outputs.extend(engine.advance(until))
 
-    for moment, _, name, each in sorted(moments, key=lambda moment: moment[:2]):
+    for moment, _, name, each in moments:
         forward(moment)
         if each is None:
             before = engine.kv_used

@@ -14,6 +14,7 @@ def register(app: typer.Typer) -> None:
 
 
 def fake_engine(
+    *,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8100,
     model: Annotated[str, typer.Option(help="Name of the model that it serves.")] = "fake-1b",
@@ -75,6 +76,7 @@ def fake_engine(
 
 
 def fake_mcp(
+    *,
     stdio: Annotated[bool, typer.Option("--stdio", help="Speak MCP on stdin and stdout instead of HTTP.")] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 7100,
