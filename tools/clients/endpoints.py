@@ -68,7 +68,9 @@ def anthropic(script: Sequence[Step]) -> Starlette:
 
 
 def _tool_results(messages: Sequence[Json]) -> list[str]:
-    blocks: list[Json] = [block for message in messages if isinstance(message["content"], list) for block in message["content"]]
+    blocks: list[Json] = []
+    for message in messages:
+        blocks += message["content"] if isinstance(message["content"], list) else []
     return [json.dumps(block.get("content")) for block in blocks if block.get("type") == "tool_result"]
 
 

@@ -5,5 +5,5 @@ clients=${LUFTPAUSE_CLIENTS:-$HOME/.cache/luftpause/clients}
 mkdir -p "$clients"
 cd "$clients"
 [ -f package.json ] || echo '{"private": true}' >package.json
-npm install --no-fund --no-audit node@24 @anthropic-ai/claude-code @openai/codex
+npm install --no-fund --no-audit node@24 @anthropic-ai/claude-code@2.1.197 @openai/codex@0.171.0
 echo "installed in $clients"

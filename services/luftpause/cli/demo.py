@@ -23,9 +23,10 @@ from luftpause.cli.stack import Plan
 from luftpause.cli.subagents import SubAgentRun
 from luftpause.cli.up import MODEL_SECONDS_MAX, first_model, how_to_attach
 from luftpause.kit import serve
-from luftpause.kit.config import Config
+from luftpause.kit.config import Config, RuntimeConfig
 
 SECONDS_MAX: Final = {Engine.FAKE: 120.0, Engine.LLAMACPP: 300.0}
+PROGRESS_SECONDS: Final = 0.5
 MAX_TOKENS: Final = {Engine.FAKE: 256, Engine.LLAMACPP: 40}
 ANSWER_CHARS_MAX: Final = 160
 
@@ -89,13 +90,16 @@ async def demo(engine: Engine, agents: int, *, as_json: bool, verbose: bool) -> 
 async def _run(children: Children, engine: Engine, agents: int, folder: Path, console: Console) -> Result:
     with _progress(console) as progress:
         starting = progress.add_task("starting engines, tools and the three services", total=None)
-        config = stack.with_free_ports(Config())
-        config = stack.with_state(config, folder / "state")
+        config = stack.with_free_ports(Config(runtime=RuntimeConfig(state=folder / "state", progress_seconds=PROGRESS_SECONDS)))
         at = await stack.start(children, Plan(config, engine, folder))
         model = await first_model(at, MODEL_SECONDS_MAX)
         progress.remove_task(starting)
         bar = progress.add_task(f"{agents} sub-agents", total=agents)
-        return await _fan_out(at.mcp, engine, model, agents, lambda done: progress.update(bar, completed=done))
+
+        def show(done: int, message: str) -> None:
+            progress.update(bar, completed=done, description=message or f"{agents} sub-agents")
+
+        return await _fan_out(at.mcp, engine, model, agents, show)
 
 
 async def _fan_out(mcp: str, engine: Engine, model: str | None, agents: int, done: subagents.Progress) -> Result:

@@ -81,9 +81,9 @@ def _bar() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-def _advance(bar: Progress, task: TaskID) -> Callable[[int], None]:
-    def advance(done: int) -> None:
-        bar.update(task, completed=done)
+def _advance(bar: Progress, task: TaskID) -> subagents.Progress:
+    def advance(done: int, message: str) -> None:
+        bar.update(task, completed=done, description=message or None)
 
     return advance
 

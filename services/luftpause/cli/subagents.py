@@ -19,7 +19,7 @@ CONNECTIONS_MAX: Final = 64
 CALL_SECONDS_MAX: Final = 90.0
 ENDED: Final = frozenset({"Completed", "Failed", "Cancelled"})
 
-Progress = Callable[[int], None]  # of the number of runs that have ended
+Progress = Callable[[int, str], None]  # of the number of runs that have ended, and what the others do (or nothing)
 
 
 class SubAgentRun(Struct, frozen=True, rename="camel"):
@@ -65,7 +65,7 @@ class SubAgents:
                 left = until - asyncio.get_running_loop().time()
                 runs = await self._await(handles, min(AWAIT_SECONDS, max(left, 0.0)), progress)
                 ended = sum(run.ended for run in runs)
-                progress(ended)
+                progress(ended, "")
                 if ended == len(runs) or left <= 0:
                     return runs
 
@@ -73,8 +73,8 @@ class SubAgents:
         await self._call("cancel", {"handle": handle})
 
     async def _await(self, handles: Sequence[str], seconds: float, progress: Progress) -> list[SubAgentRun]:
-        async def report(done: float, _total: float | None, _message: str | None) -> None:
-            progress(int(done))
+        async def report(done: float, _total: float | None, message: str | None) -> None:
+            progress(int(done), message or "")
 
         result = await self._call("await", {"handles": list(handles), "mode": "all", "timeout": seconds}, report)
         return [convert(run, SubAgentRun) for run in result["runs"]]
