@@ -156,7 +156,16 @@ class RuntimeConfig(Section):
         default=("127.0.0.1", "localhost", "[::1]"), description="Host headers that are served (without port); `*` serves all."
     )
     allowed_origins: tuple[str, ...] = Field(default=(), description="Browser origins that may call, beside localhost.")
+    max_body_bytes: Annotated[int, Field(ge=1024)] = Field(default=4 * 2**20, description="Longest MCP request.")
+    sessions_max: Annotated[int, Field(ge=1)] = Field(default=10_000, description="Most MCP sessions at once (older protocol).")
+    session_idle_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=3600, description="An MCP session without a request for this long ends; its runs go on."
+    )
     journal_reserve_bytes: Count = Field(default=16 * 2**20, description="Disk space kept for running runs when the disk is full.")
+    journal_compact_bytes: Count = Field(
+        default=4 * 2**20, description="The journal is compacted when it is longer and finished runs make up most of it."
+    )
+    runs_max: Annotated[int, Field(ge=1)] = Field(default=10_000, description="Most unfinished runs; a further spawn is refused.")
     retention_seconds: Seconds = Field(default=7 * 86_400, description="Results of finished runs are kept this long.")
     stop_grace_seconds: Seconds = Field(default=5, description="After SIGTERM open calls have this long to finish.")
 

@@ -1,0 +1,94 @@
+"""Which HTTP requests reach the MCP server, and in which form do its answers leave?"""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from luftpause.kit.config import RuntimeConfig
+from luftpause.kit.errors import error_body
+from luftpause.runtime.sse_json import JsonOnly, SseOnly, WithoutCancelled
+
+PATHS: Final = frozenset({"/mcp", "/mcp/"})
+OPEN_PATHS: Final = frozenset({"/health"})
+JSON: Final = "application/json"
+SSE: Final = "text/event-stream"
+
+_LOCAL_ORIGIN: Final = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE)
+
+
+class Front:
+    """The runtime's ASGI app: refuses foreign hosts, gives `/mcp` and `/mcp/` to the MCP server, the rest to `others`."""
+
+    def __init__(self, config: RuntimeConfig, mcp: ASGIApp, others: ASGIApp, stopping: Callable[[], bool]) -> None:
+        self._mcp = mcp
+        self._others = others
+        self._stopping = stopping
+        self._hosts = frozenset(host.lower() for host in (*config.allowed_hosts, config.host))
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in config.allowed_origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = Headers(scope=scope)
+        refusal = None if scope["path"] in OPEN_PATHS else self._refusal(headers)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+        elif scope["path"] not in PATHS:
+            await self._others(scope, receive, send)
+        elif self._stopping():
+            await _error(503, "stopping", "the runtime is stopping", {"retry-after": "5"})(scope, receive, send)
+        else:
+            await self._serve_mcp(scope, headers, receive, send)
+
+    async def _serve_mcp(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
+        json, sse = accepts(headers.get("accept", "*/*"))
+        if scope["method"] != "POST":
+            await self._mcp(scope, receive, send)
+        elif not (json or sse):
+            message = f"answers are {JSON} or {SSE}; accept at least one of them"
+            await _error(406, "not_acceptable", message)(scope, receive, send)
+        else:
+            inner = {**scope, "path": "/mcp", "headers": _accepting_both(headers)}
+            out = WithoutCancelled(send).send if sse else JsonOnly(send).send
+            await self._mcp(inner, receive, out if json else SseOnly(out).send)
+
+    def _refusal(self, headers: Headers) -> Response | None:
+        host = _without_port(headers.get("host", "")).lower()
+        if "*" not in self._hosts and host not in self._hosts and host.strip("[]") not in self._hosts:
+            message = f"Host `{host}` is not served here; to allow it, add it to runtime.allowed_hosts"
+            return _error(421, "host_not_allowed", message)
+        origin = headers.get("origin", "").lower().rstrip("/")
+        if origin and origin not in self._origins and not _LOCAL_ORIGIN.fullmatch(origin):
+            return _error(403, "origin_not_allowed", f"Origin `{origin}` may not call; to allow it, add it to runtime.allowed_origins")
+        return None
+
+
+def accepts(header: str) -> tuple[bool, bool]:
+    """Does an Accept header take JSON, and an event stream? Empty takes both."""
+    json = sse = False
+    for entry in (header.strip() or "*/*").lower().split(","):
+        kind, *parameters = (part.strip() for part in entry.split(";"))
+        if any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters):
+            continue
+        json = json or kind in {"*/*", "application/*", JSON}
+        sse = sse or kind in {"*/*", "text/*", SSE}
+    return json, sse
+
+
+def _accepting_both(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """The SDK insists on both forms; what the client doesn't take is turned into what it takes on the way out."""
+    changed = MutableHeaders(raw=list(headers.raw))
+    changed["accept"] = f"{JSON}, {SSE}"
+    return changed.raw
+
+
+def _without_port(host: str) -> str:
+    return re.sub(r":\d*$", "", host) if host.startswith("[") or host.count(":") == 1 else host
+
+
+def _error(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:
+    return Response(error_body(message, code=code, status=status), status, headers, media_type=JSON)

@@ -1,0 +1,1 @@
+"""The tools that the runtime offers over MCP."""

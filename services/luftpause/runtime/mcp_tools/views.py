@@ -1,0 +1,122 @@
+"""What does a client see of runs and tools: JSON, and text beside it?"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, assert_never
+
+from luftpause.runtime.ports import Json, RunState, RunView, ServerState, ToolSpec
+
+TASK_CHARS: Final = 200
+
+
+def run_json(run: RunView) -> Json:
+    """As `schemas` describes it; what is not known is left out."""
+    optional: Json = {"answer": run.answer, "error": run.error, "doing": run.doing or None, "parent": run.parent}
+    return {
+        "handle": run.handle,
+        "state": run.state.value,
+        "task": _beginning(run.task),
+        "model": run.model,
+        "serviceClass": run.service_class.value,
+        **{key: value for key, value in optional.items() if value is not None},
+        "toolCalls": run.tool_calls,
+        "failedToolCalls": run.failed_tool_calls,
+        "turns": run.turns,
+        "promptTokens": run.prompt_tokens,
+        "completionTokens": run.completion_tokens,
+        "cachedTokens": run.cached_tokens,
+        "seconds": round(run.seconds, 3),
+        "children": list(run.children),
+    }
+
+
+def runs_json(runs: Sequence[RunView]) -> Json:
+    return {"runs": [run_json(run) for run in runs], "done": sum(run.state.ended for run in runs), "total": len(runs)}
+
+
+def run_text(run: RunView) -> str:
+    """A line about the run, then its answer or error."""
+    line = f"{run.handle}: {run.state.value}{_figures(run)}"
+    match run.state:
+        case RunState.COMPLETED:
+            return f"{line}\n{run.answer or '(an empty answer)'}"
+        case RunState.FAILED | RunState.CANCELLED:
+            return f"{line}\n{run.error}" if run.error else line
+        case RunState.RUNNING | RunState.AWAITING_APPROVAL:
+            return f"{line}; {run.doing}" if run.doing else line
+    assert_never(run.state)
+
+
+def spawned_text(run: RunView) -> str:
+    return f"{run.handle} runs with {run.model}. Call await with this handle to get its answer."
+
+
+def awaited_text(runs: Sequence[RunView]) -> str:
+    done = sum(run.state.ended for run in runs)
+    left = [run.handle for run in runs if not run.state.ended]
+    hint = [f"Still running; call await again with: {', '.join(left)}"] if left else []
+    return "\n\n".join([f"{done} of {len(runs)} done.", *map(run_text, runs), *hint])
+
+
+def listed_text(runs: Sequence[RunView]) -> str:
+    if not runs:
+        return "No runs."
+    lines = [f"{run.handle}: {run.state.value}{_figures(run)}: {_beginning(run.task)}" for run in runs]
+    return "\n".join([f"{len(runs)} run{'s' if len(runs) > 1 else ''}.", *lines])
+
+
+def tools_json(tools: Mapping[str, ToolSpec], servers: Iterable[ServerState]) -> Json:
+    return {
+        "tools": [
+            {
+                "name": tool.name,
+                "server": tool.server,
+                "description": tool.description,
+                "inputSchema": tool.input_schema,
+                "readOnly": tool.read_only,
+                "destructive": tool.destructive,
+            }
+            for tool in tools.values()
+        ],
+        "servers": [
+            {
+                "name": server.name,
+                "connected": server.connected,
+                "tools": server.tools,
+                **({"error": server.error} if server.error else {}),
+            }
+            for server in servers
+        ],
+    }
+
+
+def tools_text(tools: Mapping[str, ToolSpec], servers: Sequence[ServerState]) -> str:
+    lines = [f"- {tool.name} ({tool.server}): {_beginning(tool.description) or 'no description'}" for tool in tools.values()]
+    away = [f"{server.name} is not connected, its tools are missing: {server.error}" for server in servers if not server.connected]
+    head = f"{len(lines)} tool{'' if len(lines) == 1 else 's'} for sub-agents."
+    none = [] if servers else ["No tool servers are configured (runtime.servers)."]
+    return "\n".join([head, *lines, *away, *none])
+
+
+def progress_text(runs: Sequence[RunView]) -> str:
+    """`7 of 16 done: 6 held or generating, 3 tool lookup`."""
+    done = sum(run.state.ended for run in runs)
+    doing: dict[str, int] = {}
+    for run in runs:
+        if not run.state.ended:
+            what = run.doing or run.state.value
+            doing[what] = doing.get(what, 0) + 1
+    rest = ", ".join(f"{count} {what}" for what, count in sorted(doing.items(), key=lambda item: -item[1]))
+    return f"{done} of {len(runs)} done" + (f": {rest}" if rest else "")
+
+
+def _figures(run: RunView) -> str:
+    failed = f" ({run.failed_tool_calls} failed)" if run.failed_tool_calls else ""
+    return f", {_count(run.turns, 'turn')}, {_count(run.tool_calls, 'tool call')}{failed}, {run.seconds:.1f} s"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= TASK_CHARS else text[:TASK_CHARS] + "…"

@@ -1,0 +1,113 @@
+"""How does the MCP server listen, and how does it stop while streams are open?"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from luftpause.kit.clock import monotonic
+from luftpause.kit.config import RuntimeConfig
+from luftpause.runtime.front import Front
+from luftpause.runtime.mcp_app import build_server, build_sessions
+from luftpause.runtime.pages import Pages
+from luftpause.runtime.ports import Runs, RunView, Toolbox
+
+IDLE_CONNECTION_SECONDS: Final = 75
+LAST_WORDS_SECONDS: Final = 0.5
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    config: RuntimeConfig, runs: Runs, all_runs: Callable[[], Sequence[RunView]], toolbox: Toolbox, sock: socket.socket
+) -> AsyncGenerator[asyncio.Task[None]]:
+    """Serves on `sock` within the block; yields the task, which ends only if serving broke.
+
+    Leaving the block: no new requests, open calls answer at once, streams end; all within `stop_grace_seconds`.
+    """
+    stopping = asyncio.Event()
+    sessions = build_sessions(config, build_server(config, runs, toolbox, stopping))
+    calls = _OpenRequests(sessions.handle_request)
+    server = _Server(config, Front(config, calls, Pages(all_runs, toolbox), stopping.is_set))
+    task: asyncio.Task[None] | None = None
+    try:
+        async with sessions.run():
+            task = asyncio.create_task(server.serve(sockets=[sock]), name="runtime http")
+            try:
+                yield task
+            finally:
+                stopping.set()
+                deadline = monotonic() + config.stop_grace_seconds
+                server.quiet_stop()
+                await calls.answered(config.stop_grace_seconds / 2)
+        # The sessions are over, and with them their streams.
+        await asyncio.wait({task}, timeout=max(0.0, deadline - monotonic() - LAST_WORDS_SECONDS))
+    finally:
+        if task is not None:
+            await server.end(task)
+
+
+class _OpenRequests:
+    """Counts the calls in progress; streams that only listen are none."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._open = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        self._open += 1
+        self._none.clear()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._none.set()
+
+    async def answered(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._none.wait(), seconds)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that leaves signals to us and stops without noise."""
+
+    def __init__(self, config: RuntimeConfig, app: ASGIApp) -> None:
+        settings = uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=IDLE_CONNECTION_SECONDS,
+            timeout_graceful_shutdown=max(1, round(config.stop_grace_seconds)),
+        )
+        super().__init__(settings)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+    def quiet_stop(self) -> None:
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # requests that are cut off now are no faults
+        self.should_exit = True
+
+    async def end(self, task: asyncio.Task[None]) -> None:
+        """Cuts off what is still open."""
+        self.force_exit = True
+        for request in self.server_state.tasks:
+            request.cancel()
+        await asyncio.wait({task}, timeout=LAST_WORDS_SECONDS)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,106 @@
+"""What stands behind the runtime's MCP server in tests: runs that end when told to, and two tools."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from luftpause.kit import serve
+from luftpause.kit.config import RuntimeConfig
+from luftpause.kit.errors import LuftpauseError
+from luftpause.runtime.ports import RunState, RunView, ServerState, ServiceClass, SpawnRequest, ToolResult, ToolSpec
+from luftpause.runtime.service import serving
+
+
+class FakeRuns:
+    """Runs that stay Running until `finish`, or until cancelled; `task` "echo …" completes at once."""
+
+    def __init__(self) -> None:
+        self.requests: list[SpawnRequest] = []
+        self.runs: dict[str, RunView] = {}
+        self.cancelled: list[str] = []
+        self.waits = 0
+        self.spawned = asyncio.Event()
+        self.hold = asyncio.Event()  # spawn waits for it: a slow disk
+        self.hold.set()
+        self._changed = asyncio.Event()
+        self._numbers = itertools.count(1)
+
+    async def spawn(self, request: SpawnRequest) -> RunView:
+        self.requests.append(request)
+        self.spawned.set()
+        await self.hold.wait()
+        handle = f"run_{next(self._numbers):026d}"
+        run = RunView(handle, RunState.RUNNING, request.task, request.model or "m", request.service_class or ServiceClass.INTERACTIVE,
+                      parent=request.parent, doing="held or generating")  # fmt: skip
+        self.runs[handle] = run
+        if request.task.startswith("echo "):
+            self.finish(handle, answer=request.task[5:], turns=1)
+        return self.runs[handle]
+
+    def finish(self, handle: str, state: RunState = RunState.COMPLETED, **fields: Any) -> None:
+        self.runs[handle] = msgspec.structs.replace(self.runs[handle], state=state, doing="", **fields)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait(self, handles: Sequence[str], mode: Literal["all", "any"], timeout_s: float, owner: str | None) -> tuple[RunView, ...]:
+        self.waits += 1
+        done = {"all": all, "any": any}[mode]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not done(self.view(handle, owner).state.ended for handle in handles):
+                    await self._changed.wait()
+        return tuple(self.view(handle, owner) for handle in handles)
+
+    def view(self, handle: str, owner: str | None) -> RunView:
+        if handle not in self.runs:
+            raise LuftpauseError(f"there is no run {handle}", code="unknown_handle", status=404)
+        return self.runs[handle]
+
+    def views(self, owner: str | None) -> tuple[RunView, ...]:
+        return tuple(self.runs.values())
+
+    def everything(self) -> tuple[RunView, ...]:
+        return tuple(self.runs.values())
+
+    async def cancel(self, handle: str, owner: str | None) -> RunView:
+        self.cancelled.append(handle)
+        if not self.view(handle, owner).state.ended:
+            self.finish(handle, RunState.CANCELLED, error="cancelled")
+        return self.runs[handle]
+
+
+class FakeTools:
+    def tools(self) -> Mapping[str, ToolSpec]:
+        return {"lookup": ToolSpec("lookup", "wiki", "lookup", "Looks a word up.", {"type": "object", "properties": {}}, read_only=True)}
+
+    def servers(self) -> tuple[ServerState, ...]:
+        return (ServerState("wiki", connected=True, tools=1), ServerState("mail", connected=False, error="it answered with status 401"))
+
+    async def call(self, name: str, arguments: dict[str, Any], traceparent: str = "") -> ToolResult:
+        return ToolResult(f"{name} was called")
+
+
+@dataclass
+class Served:
+    """A runtime's MCP server on a free port, in this process."""
+
+    url: str
+    runs: FakeRuns
+
+    @property
+    def mcp(self) -> str:
+        return f"{self.url}/mcp"
+
+
+@contextlib.asynccontextmanager
+async def served(config: RuntimeConfig | None = None, **settings: Any) -> AsyncGenerator[Served]:
+    config = config or RuntimeConfig(port=0, **settings)
+    runs = FakeRuns()
+    sock = serve.listen(config.host, config.port, option="runtime.port")
+    async with serving(config, runs, runs.everything, FakeTools(), sock):
+        yield Served(serve.url_of(sock), runs)
