@@ -68,6 +68,15 @@ class SchedulerConfig(Section):
     orders_max: Annotated[int, Field(ge=1)] = Field(
         default=50_000, description="Most orders waiting for one dataplane; beyond it its session ends."
     )
+    hello_bytes_max: Annotated[int, Field(ge=1)] = Field(
+        default=256 * 2**20, description="Longest memory of a dataplane that is taken when it connects."
+    )
+    inbox_events_max: Annotated[int, Field(ge=1)] = Field(
+        default=20_000, description="Most facts waiting for a decision; beyond it no more are read."
+    )
+    probe_bytes_max: Annotated[int, Field(ge=1024)] = Field(
+        default=8 * 2**20, description="Longest page (metrics, models) that a probe reads."
+    )
 
 
 class DataplaneConfig(Section):
