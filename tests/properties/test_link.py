@@ -1,0 +1,245 @@
+"""Do dataplane and scheduler agree about every turn, however facts, orders, outages and restarts interleave?"""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from luftpause.dataplane.hello import Snapshot
+from luftpause.dataplane.ledger import Ledger, Line
+from luftpause.dataplane.memory import Memory
+from luftpause.dataplane.turns import Placement, Refusal, ReturnReason
+from luftpause.kit.wire.v1 import scheduler_pb2 as pb
+from tests.support.scheduler_double import a_list_of
+from tests.support.waiters import Recorder, an_ask
+
+numbers = st.integers(min_value=0, max_value=10_000)
+
+
+class ModelScheduler:
+    """The scheduler's bookkeeping by the letter of the contract: who is held, who has a place."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, int] = {}  # turn -> attempt
+        self.in_flight: dict[str, tuple[int, str]] = {}  # turn -> (attempt, replica)
+        self.seq = 0
+
+    def hello(self, turns: list[pb.TurnRecord], *, keeps_held: bool) -> None:
+        if not keeps_held:
+            self.held.clear()
+        self.in_flight = {turn.turn: (turn.attempt, turn.replica) for turn in turns}
+
+    def absorb(self, fact: pb.Fact) -> pb.Order | None:
+        kind = fact.WhichOneof("fact")
+        match kind:
+            case "turn_requested":
+                return self._requested(fact.turn_requested)
+            case "turn_abandoned" | "turn_finished" | "turn_failed" | "turn_returned":
+                end = getattr(fact, kind)
+                if self.held.get(end.turn) == end.attempt:
+                    del self.held[end.turn]
+                elif self.in_flight.get(end.turn, (0, ""))[0] == end.attempt:
+                    del self.in_flight[end.turn]
+                    if kind == "turn_returned":
+                        self.held[end.turn] = end.attempt + 1
+        return None
+
+    def _requested(self, request: pb.TurnRequested) -> pb.Order:
+        known = self.in_flight.get(request.turn)
+        if known and known[0] == request.attempt:
+            return self._order(request.turn)
+        self.held[request.turn] = request.attempt
+        return pb.Order(held=pb.Held(turn=request.turn, attempt=request.attempt, run="r", reason="capped"))
+
+    def place(self, turn: str, replica: str) -> pb.Order:
+        self.in_flight[turn] = (self.held.pop(turn), replica)
+        return self._order(turn)
+
+    def _order(self, turn: str) -> pb.Order:
+        attempt, replica = self.in_flight[turn]
+        self.seq += 1
+        return pb.Order(placed=pb.Placed(turn=turn, attempt=attempt, run=f"run_of_{turn}", replica=replica, turn_seq=self.seq))
+
+    def refuse(self, turn: str) -> pb.Order:
+        return pb.Order(refused=pb.Refused(turn=turn, attempt=self.held.pop(turn), run="r", status=404))
+
+
+class Session(RuleBasedStateMachine):
+    """Two queues stand for the stream; an outage loses what is in them."""
+
+    @initialize(keeps_held=st.booleans())
+    def begin(self, keeps_held: bool) -> None:
+        self.now = 0.0
+        self.keeps_held = keeps_held  # does the scheduler keep held turns over a new Hello?
+        self.up: list[pb.Fact] = []
+        self.down: list[pb.Order] = []
+        self.waiters: dict[str, Recorder] = {}
+        self.alive: set[str] = set()  # turns whose client still waits or reads
+        self.scheduler = ModelScheduler()
+        self.memory = Memory(seconds=1800, runs_max=1000)
+        self.ledger = Ledger(self.memory, lambda: self.now, send=self.up.append, send_soon=self.up.append, environ={})
+        self.snapshot: Snapshot | None = None
+        self.expected: set[tuple[str, int]] = set()
+        self.count = 0
+
+    def pick(self, names: list[str], number: int) -> str:
+        return sorted(names)[number % len(names)]
+
+    def placed_turns(self) -> list[str]:
+        """Turns whose waiter holds a place of the current attempt."""
+        return [turn for turn in self.alive if self.memory.in_flight.get(turn) and turn not in self.ledger._parked]
+
+    # ---- the relay ------------------------------------------------------------------------------------------------
+
+    @rule()
+    def ask(self) -> None:
+        turn = f"t{self.count}"
+        self.count += 1
+        self.waiters[turn] = Recorder()
+        self.alive.add(turn)
+        self.ledger.ask(an_ask(turn), self.waiters[turn])
+
+    @precondition(lambda self: self.alive)
+    @rule(number=numbers)
+    def abandon(self, number: int) -> None:
+        turn = self.pick(list(self.alive), number)
+        self.alive.discard(turn)
+        self.ledger.abandon(turn)
+
+    @precondition(lambda self: self.placed_turns())
+    @rule(number=numbers, how=st.sampled_from(["start", "token", "finish", "pause", "fail", "back", "busy"]))
+    def report(self, number: int, how: str) -> None:
+        turn = self.pick(self.placed_turns(), number)
+        match how:
+            case "start":
+                self.ledger.started(turn)
+            case "token":
+                self.ledger.first_token(turn)
+            case "back":
+                self.ledger.give_back(turn, ReturnReason.UNREACHABLE)
+            case "busy":
+                self.ledger.give_back(turn, ReturnReason.BUSY)
+            case "fail":
+                self.alive.discard(turn)
+                self.ledger.failed(turn, "engine_died")
+            case _:
+                self.alive.discard(turn)
+                self.ledger.finished(turn, "stop", None, paused=how == "pause", tool_call_ids=(f"call_{turn}",))
+
+    # ---- the stream -----------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.ledger.line is Line.CLOSED)
+    @rule()
+    def say_hello(self) -> None:
+        self.ledger.opening()
+        self.snapshot = Snapshot(self.memory, self.now, part_bytes_max=400)
+        self.expected = {(turn, record.attempt) for turn, record in self.memory.in_flight.items()}
+
+    @precondition(lambda self: self.ledger.line is Line.OPENING)
+    @rule()
+    def be_welcomed(self) -> None:
+        assert self.snapshot
+        turns = [turn for part in self.snapshot.parts() for turn in part.turns]
+        self.snapshot.close()
+        assert {(turn.turn, turn.attempt) for turn in turns} == self.expected
+        self.scheduler.hello(turns, keeps_held=self.keeps_held)
+        self.down.append(a_list_of("a", "b"))
+        self.ledger.opened()
+
+    @precondition(lambda self: self.ledger.line is not Line.CLOSED)
+    @rule(restart=st.booleans())
+    def lose(self, restart: bool) -> None:
+        self.ledger.closed()
+        if self.snapshot:
+            self.snapshot.close()
+        self.up.clear()
+        self.down.clear()
+        if restart:
+            seq, self.scheduler = self.scheduler.seq, ModelScheduler()
+            self.scheduler.seq = seq
+
+    @precondition(lambda self: self.ledger.line is Line.OPEN and self.up)
+    @rule(count=st.integers(min_value=1, max_value=5))
+    def facts_arrive(self, count: int) -> None:
+        for _ in range(min(count, len(self.up))):
+            if order := self.scheduler.absorb(self.up.pop(0)):
+                self.down.append(order)
+
+    @precondition(lambda self: self.ledger.line is Line.OPEN and self.down)
+    @rule(count=st.integers(min_value=1, max_value=5))
+    def orders_arrive(self, count: int) -> None:
+        for _ in range(min(count, len(self.down))):
+            self.ledger.absorb(self.down.pop(0))
+
+    @precondition(lambda self: self.ledger.line is Line.OPEN and self.scheduler.held)
+    @rule(number=numbers, replica=st.sampled_from(["a", "b", "unannounced"]))
+    def place(self, number: int, replica: str) -> None:
+        self.down.append(self.scheduler.place(self.pick(list(self.scheduler.held), number), replica))
+
+    @precondition(lambda self: self.ledger.line is Line.OPEN and self.scheduler.held)
+    @rule(number=numbers)
+    def refuse(self, number: int) -> None:
+        self.down.append(self.scheduler.refuse(self.pick(list(self.scheduler.held), number)))
+
+    @rule()
+    def time_passes(self) -> None:
+        self.now += 0.6
+        if self.ledger.line is Line.OPEN:
+            self.ledger.tick()
+
+    # ---- what must hold -------------------------------------------------------------------------------------------
+
+    @invariant()
+    def each_attempt_hears_one_word(self) -> None:
+        for turn, waiter in self.waiters.items():
+            attempts = [word.attempt for word in waiter.final if isinstance(word, Placement)]
+            assert attempts == sorted(set(attempts)), turn
+            refusals = [word for word in waiter.final if isinstance(word, Refusal)]
+            assert len(refusals) <= 1
+            if refusals:
+                assert waiter.final[-1] is refusals[0]
+                self.alive.discard(turn)
+
+    @invariant()
+    def the_memory_lists_exactly_the_turns_with_a_place(self) -> None:
+        assert set(self.memory.in_flight) == {turn for turn, state in self.ledger._turns.items() if state.replica}
+        assert set(self.ledger._turns) == self.alive
+        for run in self.memory.runs.values():
+            assert run.in_flight == sum(record.owner is run for record in self.memory.in_flight.values())
+
+    def teardown(self) -> None:
+        """Let everything arrive: both sides agree; let every turn end: nothing remains on either side."""
+        if not hasattr(self, "ledger"):
+            return
+        if self.ledger.line is Line.CLOSED:
+            self.say_hello()
+        if self.ledger.line is Line.OPENING:
+            self.be_welcomed()
+        self.settle()
+        assert {turn: each[0] for turn, each in self.scheduler.in_flight.items()} == {
+            turn: record.attempt for turn, record in self.memory.in_flight.items()
+        }
+        if not self.keeps_held:
+            assert self.scheduler.held == {turn: each.attempt for turn, each in self.ledger._turns.items() if not each.replica}
+        for turn in list(self.scheduler.held):
+            self.down.append(self.scheduler.place(turn, "a"))
+        self.settle()
+        for turn in list(self.alive):
+            self.ledger.finished(turn, "stop", None, paused=False)
+        self.settle()
+        assert (self.scheduler.held, self.scheduler.in_flight) == ({}, {})
+        assert (self.ledger._turns, self.ledger._parked, self.memory.in_flight) == ({}, {}, {})
+
+    def settle(self) -> None:
+        while self.up or self.down:
+            while self.up:
+                if order := self.scheduler.absorb(self.up.pop(0)):
+                    self.down.append(order)
+            while self.down:
+                self.ledger.absorb(self.down.pop(0))
+            self.now += 2.0  # longer than a place stays parked
+            self.ledger.tick()
+            self.each_attempt_hears_one_word()
+
+
+TestSession = Session.TestCase
+TestSession.settings = settings(max_examples=150, stateful_step_count=50)

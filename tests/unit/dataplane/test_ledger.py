@@ -1,0 +1,315 @@
+"""Does each turn hear exactly one word per attempt, and does no place stay counted, whatever races?"""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from luftpause.dataplane.ledger import PARKED_SECONDS_MAX, Ledger
+from luftpause.dataplane.memory import Memory
+from luftpause.dataplane.turns import Placement, Refusal, ReturnReason
+from luftpause.kit.wire.v1 import scheduler_pb2 as pb
+from tests.support.scheduler_double import a_list_of
+from tests.support.waiters import Recorder, an_ask
+
+
+@dataclass
+class Desk:
+    """A ledger, what it sent, and the time."""
+
+    now: float = 0.0
+    sent: list[pb.Fact] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        memory = Memory(seconds=1800, runs_max=1000)
+        self.ledger = Ledger(memory, lambda: self.now, send=self.sent.append, send_soon=self.sent.append, environ={"KEY": "secret"})
+
+    def connect(self, *replicas: str) -> None:
+        self.ledger.opening()
+        self.ledger.opened()
+        self.ledger.absorb(a_list_of(*replicas))
+
+    def asked(self, turn: str = "t", **more: object) -> Recorder:
+        waiter = Recorder()
+        self.ledger.ask(an_ask(turn, **more), waiter)  # pyright: ignore[reportArgumentType]
+        return waiter
+
+    def place(self, turn: str = "t", replica: str = "a", *, attempt: int = 1) -> None:
+        self.ledger.absorb(pb.Order(placed=pb.Placed(turn=turn, attempt=attempt, run="r", replica=replica, turn_seq=1)))
+
+    def refuse(self, turn: str = "t", *, attempt: int = 1, retry_after_ms: int = 0) -> None:
+        order = pb.Refused(turn=turn, attempt=attempt, run="r", status=404, code="c", message="m", retry_after_ms=retry_after_ms)
+        self.ledger.absorb(pb.Order(refused=order))
+
+    def take(self) -> list[str]:
+        """What was sent since the last call: kind and attempt."""
+        said = [
+            f"{fact.WhichOneof('fact')} {getattr(getattr(fact, str(fact.WhichOneof('fact'))), 'attempt', '')}".strip() for fact in self.sent
+        ]
+        self.sent.clear()
+        return said
+
+
+@pytest.fixture
+def desk() -> Desk:
+    desk = Desk()
+    desk.connect("a", "b")
+    return desk
+
+
+def test_a_held_turn_is_told_why_and_then_where(desk: Desk) -> None:
+    waiter = desk.asked()
+    desk.ledger.absorb(pb.Order(held=pb.Held(turn="t", attempt=1, run="r", reason="capped")))
+    desk.place()
+    assert waiter.told[0] == ("r", "capped")
+    placement = waiter.told[1]
+    assert isinstance(placement, Placement)
+    assert (placement.replica.name, placement.run, placement.attempt) == ("a", "r", 1)
+
+
+def test_a_refusal_ends_the_turn_and_rounds_its_delay_up(desk: Desk) -> None:
+    waiter = desk.asked()
+    desk.refuse(retry_after_ms=1_001)
+    assert waiter.told == [Refusal("r", 404, "c", "m", 2)]
+    desk.place()
+    assert len(waiter.told) == 1
+
+
+def test_a_place_for_a_turn_abandoned_meanwhile_is_given_back(desk: Desk) -> None:
+    waiter = desk.asked()
+    desk.ledger.abandon("t")
+    desk.place()
+    assert desk.take() == ["turn_requested 1", "turn_abandoned 1", "turn_abandoned 1"]
+    assert waiter.told == []
+    assert desk.ledger.memory.in_flight == {}
+
+
+def test_a_turn_abandoned_after_it_was_placed_frees_its_place(desk: Desk) -> None:
+    desk.asked()
+    desk.place()
+    desk.ledger.abandon("t")
+    assert desk.take() == ["turn_requested 1", "turn_abandoned 1"]
+    assert desk.ledger.memory.in_flight == {}
+
+
+def test_a_turn_abandoned_after_it_was_started_is_reported_failed(desk: Desk) -> None:
+    desk.asked()
+    desk.place()
+    desk.ledger.started("t")
+    desk.ledger.abandon("t")
+    assert desk.take() == ["turn_requested 1", "turn_started 1", "turn_failed 1"]
+
+
+def test_a_turn_failed_while_it_was_held_is_abandoned(desk: Desk) -> None:
+    desk.asked()
+    desk.ledger.failed("t", "stopped")
+    assert desk.take() == ["turn_requested 1", "turn_abandoned 1"]
+
+
+def test_a_turn_ends_once(desk: Desk) -> None:
+    desk.asked()
+    desk.place()
+    desk.ledger.finished("t", "stop", None, paused=False)
+    desk.ledger.finished("t", "stop", None, paused=False)
+    desk.ledger.failed("t", "client_left")
+    desk.ledger.abandon("t")
+    desk.ledger.started("t")
+    desk.ledger.first_token("t")
+    assert desk.take() == ["turn_requested 1", "turn_finished 1"]
+
+
+def test_a_place_told_twice_is_told_to_the_waiter_once(desk: Desk) -> None:
+    waiter = desk.asked()
+    desk.place()
+    desk.place()
+    desk.refuse()
+    assert len(waiter.told) == 1
+    assert desk.take() == ["turn_requested 1"]
+    assert desk.ledger.counts["stale_attempt"] == 2
+
+
+def test_giving_back_opens_the_next_attempt_and_its_old_orders_are_dropped(desk: Desk) -> None:
+    waiter = desk.asked()
+    desk.place()
+    desk.ledger.started("t")
+    desk.ledger.give_back("t", ReturnReason.UNREACHABLE)
+    desk.place(attempt=1)
+    assert len(waiter.final) == 1
+    desk.place(replica="b", attempt=2)
+    assert [word.replica.name for word in waiter.final if isinstance(word, Placement)] == ["a", "b"]
+    desk.ledger.started("t")
+    desk.ledger.finished("t", "stop", None, paused=False)
+    assert desk.take() == ["turn_requested 1", "turn_started 1", "turn_returned 1", "turn_started 2", "turn_finished 2"]
+
+
+def test_giving_back_a_turn_that_has_no_place_changes_nothing(desk: Desk) -> None:
+    desk.asked()
+    desk.ledger.give_back("t", ReturnReason.BUSY)
+    desk.ledger.give_back("nobody", ReturnReason.BUSY)
+    assert desk.take() == ["turn_requested 1"]
+
+
+def test_while_disconnected_nothing_is_sent_and_held_turns_are_asked_again_with_their_attempt_and_age(desk: Desk) -> None:
+    for turn in ("done", "gone", "back", "busy", "held", "left"):
+        desk.asked(turn)
+    for turn in ("done", "gone", "back", "busy"):
+        desk.place(turn)
+    desk.take()
+    desk.ledger.closed()
+    desk.now = 5.0
+    desk.ledger.finished("done", "stop", None, paused=False)
+    desk.ledger.failed("gone", "engine_died")
+    desk.ledger.give_back("back", ReturnReason.UNREACHABLE)
+    desk.ledger.give_back("busy", ReturnReason.BUSY)
+    desk.ledger.abandon("left")
+    desk.asked("new")
+    assert desk.take() == []
+    assert desk.ledger.memory.in_flight == {}
+    desk.connect("a")
+    asked = {each.turn: each for each in (fact.turn_requested for fact in desk.sent)}
+    assert list(asked) == ["back", "busy", "held", "new"]
+    assert {turn: (each.attempt, each.age_ms, list(each.without)) for turn, each in asked.items()} == {
+        "back": (2, 5_000, ["a"]),
+        "busy": (2, 5_000, []),  # it may have room later
+        "held": (1, 5_000, []),
+        "new": (1, 0, []),
+    }
+    assert asked["back"].run == "r"  # as the scheduler had resolved it
+
+
+def test_a_turn_asked_between_hello_and_welcome_is_asked_once(desk: Desk) -> None:
+    desk.ledger.closed()
+    desk.ledger.opening()
+    desk.asked("t")
+    assert desk.take() == []
+    desk.ledger.opened()
+    assert desk.take() == ["turn_requested 1"]
+
+
+def test_facts_between_hello_and_welcome_follow_the_memory(desk: Desk) -> None:
+    desk.asked("t")
+    desk.place("t")
+    desk.take()
+    desk.ledger.closed()
+    desk.ledger.opening()
+    desk.ledger.finished("t", "stop", None, paused=False)
+    assert desk.take() == ["turn_finished 1"]
+
+
+def test_a_turn_that_the_scheduler_knows_from_hello_only_is_asked_for_when_it_is_given_back(desk: Desk) -> None:
+    desk.asked("t")
+    desk.place("t")
+    desk.ledger.closed()
+    desk.connect("a", "b")
+    desk.take()
+    desk.ledger.give_back("t", ReturnReason.UNREACHABLE)
+    assert desk.take() == ["turn_returned 1", "turn_requested 2"]
+
+
+def test_a_place_on_a_replica_not_yet_announced_waits_for_its_announcement(desk: Desk) -> None:
+    waiter = desk.asked()
+    desk.place(replica="new")
+    assert waiter.told == []
+    assert set(desk.ledger.memory.in_flight) == {"t"}  # its place is counted
+    desk.ledger.absorb(a_list_of("a", "new"))
+    assert [word.replica.name for word in waiter.final if isinstance(word, Placement)] == ["new"]
+
+
+def test_a_place_on_a_replica_that_nobody_announces_is_given_back(desk: Desk) -> None:
+    waiter = desk.asked()
+    desk.place(replica="new")
+    desk.now = PARKED_SECONDS_MAX
+    desk.ledger.tick()
+    desk.ledger.tick()
+    assert desk.take() == ["turn_requested 1", "turn_returned 1"]
+    assert desk.ledger.memory.in_flight == {}
+    desk.place(attempt=2)
+    assert len(waiter.final) == 1
+
+
+def test_a_parked_place_can_be_abandoned(desk: Desk) -> None:
+    waiter = desk.asked()
+    desk.place(replica="new")
+    desk.ledger.abandon("t")
+    desk.ledger.absorb(a_list_of("new"))
+    desk.now = 10.0
+    desk.ledger.tick()
+    assert waiter.told == []
+    assert desk.take() == ["turn_requested 1", "turn_abandoned 1"]
+
+
+def test_a_parked_place_does_not_outlive_its_session(desk: Desk) -> None:
+    waiter = desk.asked()
+    desk.place(replica="new")
+    desk.ledger.closed()
+    assert desk.ledger.memory.in_flight == {}
+    desk.take()
+    desk.connect("new")
+    assert desk.take() == ["turn_requested 2"]
+    desk.place(replica="new", attempt=2)
+    assert len(waiter.final) == 1
+
+
+def test_a_replica_without_its_key_is_reported_once_per_session_and_not_listed() -> None:
+    desk = Desk()
+    desk.connect()
+    desk.ledger.absorb(a_list_of("hosted", api_key_env="NO_SUCH_KEY"))
+    desk.ledger.absorb(a_list_of("hosted", api_key_env="NO_SUCH_KEY", state="healthy"))
+    assert desk.take() == ["replica_unusable"]
+    assert dict(desk.ledger.replicas) == {}
+    desk.ledger.closed()
+    desk.connect()
+    desk.ledger.absorb(a_list_of("hosted", api_key_env="NO_SUCH_KEY"))
+    assert desk.take() == ["replica_unusable"]
+
+
+def test_a_key_comes_from_the_environment_only() -> None:
+    desk = Desk()
+    desk.connect()
+    desk.ledger.absorb(a_list_of("hosted", api_key_env="KEY"))
+    assert desk.ledger.replicas["hosted"].api_key == "secret"
+    assert desk.take() == []
+
+
+@pytest.mark.parametrize(
+    ("replica", "says"),
+    [
+        (pb.Replica(name="x", url="ftp://x"), "http://"),
+        (pb.Replica(name="x", url=""), "http://"),
+        (pb.Replica(name="x", url="http://x", kind=9), "newer"),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_a_replica_that_makes_no_sense_is_reported_unusable(replica: pb.Replica, says: str) -> None:
+    desk = Desk()
+    desk.connect()
+    desk.ledger.absorb(pb.Order(replicas=pb.Replicas(replicas=[replica])))
+    assert says in desk.sent[0].replica_unusable.reason
+
+
+def test_a_waiter_that_fails_does_not_harm_the_others(desk: Desk) -> None:
+    class Broken(Recorder):
+        def placed(self, placement: Placement) -> None:
+            raise RuntimeError
+
+    desk.ledger.ask(an_ask("bad"), Broken())
+    good = desk.asked("good")
+    desk.place("bad")
+    desk.place("good")
+    assert len(good.final) == 1
+    assert desk.ledger.counts["waiter_failed"] == 1
+
+
+def test_a_run_ended_while_disconnected_refuses_its_held_turns_here(desk: Desk) -> None:
+    held, other = desk.asked("t1", run="mine"), desk.asked("t2", run="other")
+    desk.ledger.closed()
+    desk.ledger.end_run("mine", "")
+    assert [word.status for word in held.final if isinstance(word, Refusal)] == [409]
+    assert other.final == []
+    desk.take()
+    desk.connect("a")
+    assert desk.take() == ["run_ended", "turn_requested 1"]
+
+
+def test_one_turn_id_can_be_asked_once(desk: Desk) -> None:
+    desk.asked("t")
+    with pytest.raises(ValueError, match="asked for before"):
+        desk.asked("t")
