@@ -16,7 +16,7 @@ def alive(pid: int) -> bool:
 async def gone(pids: set[int], seconds: float = 30) -> None:
     """Waits for the end of all; raises TimeoutError."""
     async with asyncio.timeout(seconds):
-        while any(alive(pid) for pid in pids):  # noqa: ASYNC110 - the end of another's child tells nobody
+        while any(alive(pid) for pid in pids):  # the end of another's child tells nobody
             await asyncio.sleep(0.02)
 
 

@@ -1,0 +1,65 @@
+"""What do agents notice when a service is killed and started again?"""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from luftpause.cli import subagents
+from luftpause.cli.load_agents import Load, run_load
+from luftpause.cli.load_report import Outcome
+from tests.support.stack import Stack, stack
+
+pytestmark = pytest.mark.timeout(240)
+AGENTS = 8
+
+
+async def finished(whole: Stack, tool: str, number: int) -> None:
+    """Waits until so many calls of the tool have finished."""
+    async with asyncio.timeout(60):
+        while (await whole.tool_counts())["finished"].get(tool, 0) < number:
+            await asyncio.sleep(0.02)  # the counter is in another process
+
+
+async def test_killed_in_the_middle_the_runtime_finishes_all_runs_and_repeats_no_finished_call(tmp_path: Path) -> None:
+    async with stack(tmp_path, tools=["--lookup-seconds", "0.5"]) as whole:
+        async with subagents.connect(whole.mcp, caller="test") as client:
+            handles = [await client.spawn(f"Write down fact {i}. [calls=6 tool=lookup,record]", maxToolCalls=8) for i in range(AGENTS)]
+            await finished(whole, "record", AGENTS)
+            await whole.kill("runtime")
+        before = await whole.tool_counts()
+        assert before["finished"]["record"] < 3 * AGENTS, "killed too late: nothing was left to do"
+        await whole.start("runtime")
+        async with subagents.connect(whole.mcp, caller="test") as client:
+            runs = await client.wait(handles, seconds_max=90, progress=lambda *_: None)
+        assert [run.state for run in runs] == ["Completed"] * AGENTS
+        assert all(run.answer for run in runs)
+        after = await whole.tool_counts()
+        twice = Counter(call["tool"] for call in after["twice"])
+        # `record` adds a line each time, so it is never made again. A `lookup` that was under way may be: it is read-only, and one at
+        # a time in each run.
+        assert twice["record"] == 0, after["twice"]
+        assert len(after["recorded"]) == len(set(after["recorded"]))
+        assert twice["lookup"] <= AGENTS
+        assert all(call["finished"] == 2 for call in after["twice"])
+
+
+async def test_killed_under_load_the_scheduler_fails_no_turn_and_places_again_when_it_is_back(tmp_path: Path) -> None:
+    async with stack(tmp_path, engine=["--speed", "4"]) as whole:
+        load = Load(
+            base_url=whole.base_url, model=await whole.ready(), agents=AGENTS, duration_s=14, turn_class="interactive", caller="test",
+            context_chars=400, tool_seconds=0.2, tool_calls_max=3, max_tokens=64, run_ids=True,
+        )  # fmt: skip
+        ended: list[float] = []
+        clock = asyncio.get_running_loop().time
+        loading = asyncio.create_task(run_load(load, lambda _: ended.append(clock())))
+        async with asyncio.timeout(30):
+            while len(ended) < 2 * AGENTS:
+                await asyncio.sleep(0.02)  # the load is in full swing
+        await whole.kill("scheduler")
+        await whole.start("scheduler")
+        back = clock()
+        records = await loading
+    assert [record.error for record in records if record.outcome is Outcome.FAILED] == []
+    assert sum(moment > back + 1 for moment in ended) >= AGENTS

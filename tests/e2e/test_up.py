@@ -1,0 +1,102 @@
+"""Does `luftpause up` run the whole stack, say what is wrong, and leave nothing behind?"""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.pids import descendants, gone
+from tests.support.processes import Process, running
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def up(folder: Path) -> tuple[str, ...]:
+    return ("up", "--free-ports", "--state", str(folder / "state"))
+
+
+def pid_of(process: Process, command: str) -> int:
+    """The child that runs `luftpause COMMAND`."""
+    (pid,) = [
+        pid for pid in descendants(process.process.pid) if f"luftpause\0{command}\0".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    return pid
+
+
+async def test_ctrl_c_stops_everything(tmp_path: Path) -> None:
+    async with running(*up(tmp_path), folder=tmp_path) as stack:
+        started = descendants(stack.process.pid)
+        assert len(started) >= 6
+        stack.process.send_signal(signal.SIGINT)
+        assert await stack.ended() == 0
+        await gone(started, 1)
+        assert "Traceback" not in stack.logged()
+
+
+async def test_it_prints_its_urls_and_two_commands_that_work(tmp_path: Path) -> None:
+    async with running(*up(tmp_path), folder=tmp_path) as stack:
+        shown = stack.logged()
+        assert f"claude mcp add --transport http --scope local luftpause {stack.at['mcp']}" in shown
+        (curl,) = [line.strip() for line in shown.splitlines() if line.strip().startswith("curl ")]
+        tried = await asyncio.to_thread(
+            subprocess.run, ["bash", "-c", curl + " --silent --fail"], capture_output=True, text=True, timeout=30, check=False
+        )
+        assert tried.returncode == 0, tried.stderr
+        assert '"chat.completion"' in tried.stdout
+        assert str(tmp_path / "state") in shown
+
+
+async def test_when_one_service_dies_it_says_which_and_stops_the_rest(tmp_path: Path) -> None:
+    async with running(*up(tmp_path), folder=tmp_path) as stack:
+        started = descendants(stack.process.pid)
+        os.kill(pid_of(stack, "dataplane"), signal.SIGKILL)
+        assert await stack.ended() == 1
+        assert "dataplane ended by itself (killed by SIGKILL)" in stack.logged()
+        await gone(started, 1)
+
+
+async def test_kill_9_of_it_leaves_no_process(tmp_path: Path) -> None:
+    async with running(*up(tmp_path), folder=tmp_path) as stack:
+        started = descendants(stack.process.pid)
+        stack.kill()
+        await stack.ended()
+        await gone(started)
+
+
+@pytest.mark.parametrize("option", ["--dataplane-port", "--runtime-port", "--scheduler-port", "--status-port"])
+def test_a_port_in_use_is_named_with_the_option_that_changes_it(option: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        tried = subprocess.run(
+            [sys.executable, "-m", "luftpause", *up(tmp_path), option, str(port)], capture_output=True, text=True, timeout=60, check=False
+        )
+    assert tried.returncode == 2
+    assert tried.stderr == f"luftpause: port {port} on 127.0.0.1 is in use; choose another with {option} (or --free-ports)\n"
+
+
+async def test_real_replicas_come_from_a_configuration(tmp_path: Path) -> None:
+    async with running("fake-engine", "--port", "0", "--model", "mine", folder=tmp_path) as engine:
+        config = tmp_path / "luftpause.yaml"
+        config.write_text(f"replicas:\n  - {{name: own, url: '{engine.at['http']}'}}\n")
+        async with running(*up(tmp_path), "--config", str(config), folder=tmp_path) as stack, httpx.AsyncClient(trust_env=False) as client:
+            body = {"model": "mine", "messages": [{"role": "user", "content": "Hello."}]}
+            answer = await client.post(f"{stack.at['base_url']}/chat/completions", json=body, timeout=30)
+            assert answer.status_code == 200
+            assert answer.headers["x-luftpause-replica"] == "own"
+
+
+def test_a_configuration_without_replicas_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "luftpause.yaml"
+    config.write_text("log: {level: info}\n")
+    tried = subprocess.run(
+        [sys.executable, "-m", "luftpause", *up(tmp_path), "--config", str(config)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert tried.returncode == 2
+    assert "replicas" in tried.stderr
+    assert "Traceback" not in tried.stderr

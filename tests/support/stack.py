@@ -1,0 +1,109 @@
+"""How does a test run a whole luftpause on free ports, and take single parts of it down and up again?"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import yaml
+
+from tests.support.processes import Process, running, start
+
+READY_SECONDS = 30.0
+
+
+class Stack:
+    """Engines, tools and the three services, each a process of its own."""
+
+    def __init__(self, folder: Path, engines: Sequence[Process], tools: Process, runtime: dict[str, Any]) -> None:
+        self.folder = folder
+        self.engines = engines
+        self.tools = tools
+        self.services: dict[str, Process] = {}
+        self.config: dict[str, Any] = {
+            "replicas": [{"name": f"engine-{i}", "url": engine.at["http"], "load": "sglang"} for i, engine in enumerate(engines)],
+            "scheduler": {"grpc_port": 0, "http_port": 0, "probe_seconds": 0.5},
+            "dataplane": {"port": 0},
+            "runtime": {"port": 0, "state": str(folder / "state"), "servers": {"tools": {"url": tools.at["mcp"]}}, **runtime},
+        }
+
+    @property
+    def base_url(self) -> str:
+        return self.services["dataplane"].at["http"] + "/v1"
+
+    @property
+    def mcp(self) -> str:
+        return self.services["runtime"].at["mcp"]
+
+    async def start(self, name: str) -> None:
+        """Start a service, on the ports of its earlier life if it had one."""
+        path = self.folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(self.config))
+        service = await start(name, "--config", str(path), folder=self.folder)
+        self.services[name] = service
+        match name:
+            case "scheduler":
+                grpc = service.at["grpc"].rpartition("/")[2]
+                self.config["scheduler"] |= {"grpc_port": _port(f"//{grpc}"), "http_port": _port(service.at["http"])}
+                self.config["dataplane"] |= {"scheduler": grpc}
+            case "dataplane":
+                self.config["dataplane"] |= {"port": _port(service.at["http"])}
+                self.config["runtime"] |= {"dataplane": service.at["http"]}
+            case _:
+                self.config["runtime"] |= {"port": _port(service.at["http"])}
+
+    async def kill(self, name: str) -> None:
+        """kill -9, and wait for the end."""
+        self.services[name].kill()
+        await self.services[name].process.wait()
+
+    async def ready(self) -> str:
+        """Waits until a model is served; returns its name."""
+        async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(READY_SECONDS):
+            while True:
+                answer = await client.get(f"{self.base_url}/models")
+                if answer.is_success and (models := answer.json()["data"]):
+                    return str(models[0]["id"])
+                await asyncio.sleep(0.05)  # replicas are known after their first probe; nothing else tells
+
+    async def tool_counts(self) -> dict[str, Any]:
+        """How often the fake tools' calls were started and finished."""
+        async with httpx.AsyncClient(trust_env=False) as client:
+            return (await client.get(f"{self.tools.at['http']}/_fake")).json()
+
+
+def _port(url: str) -> int:
+    port = urlsplit(url).port
+    assert port
+    return port
+
+
+@contextlib.asynccontextmanager
+async def stack(
+    folder: Path, *, engine: Sequence[str] = (), tools: Sequence[str] = (), runtime: dict[str, Any] | None = None
+) -> AsyncGenerator[Stack]:
+    """Two fake engines, fake tools and the services, ready to answer; `engine` and `tools` are further options of the fakes."""
+    async with contextlib.AsyncExitStack() as exits:
+        starts = [running("fake-engine", "--port", "0", *engine, folder=folder) for _ in range(2)]
+        starts.append(running("fake-mcp", "--port", "0", *tools, folder=folder))
+        *engines, tool_server = [await exits.enter_async_context(each) for each in starts]
+        whole = Stack(folder, engines, tool_server, runtime or {})
+        exits.push_async_callback(_stop, whole)
+        for name in ("scheduler", "dataplane", "runtime"):
+            await whole.start(name)
+        await whole.ready()
+        yield whole
+
+
+async def _stop(whole: Stack) -> None:
+    for service in reversed(whole.services.values()):
+        if service.process.returncode is None:
+            service.terminate()
+            try:
+                await service.ended(10)
+            except TimeoutError:
+                service.kill()
+                await service.process.wait()
