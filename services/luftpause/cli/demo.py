@@ -67,7 +67,6 @@ class Result(Struct, frozen=True):
 
 async def demo(engine: Engine, agents: int, *, as_json: bool, verbose: bool) -> int:
     """Start everything on free ports, fan out, show, stop; returns the exit status: 0 only if every sub-agent completed."""
-    stack.check_engine(engine)
     console = Console(stderr=True)
     show = LinePrinter(console) if verbose else _quiet(console)
     with tempfile.TemporaryDirectory(prefix="luftpause-demo-") as folder:

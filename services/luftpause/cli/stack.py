@@ -4,13 +4,16 @@ Each part announces where it listens and the next one's configuration is made fr
 """
 
 import asyncio
+import contextlib
 import importlib.util
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, assert_never
 
 import yaml
 
+from luftpause.cli import weights
 from luftpause.cli.children import Children
 from luftpause.cli.choices import Engine
 from luftpause.kit import serve
@@ -85,9 +88,9 @@ def check_ports(config: Config) -> None:
         (config.scheduler.host, config.scheduler.http_port, "--status-port"),
         (config.runtime.host, config.runtime.port, "--runtime-port"),
     )
-    sockets = [serve.listen(host, port, option=f"{option} (or --free-ports)") for host, port, option in wanted]
-    for sock in sockets:
-        sock.close()
+    with contextlib.ExitStack() as sockets:
+        for host, port, option in wanted:
+            sockets.enter_context(serve.listen(host, port, option=f"{option} (or --free-ports)"))
 
 
 def choose_engine(config: Config, asked: Engine | None, *, from_file: bool) -> Engine | None:
@@ -97,12 +100,19 @@ def choose_engine(config: Config, asked: Engine | None, *, from_file: bool) -> E
     return asked or (None if from_file else Engine.FAKE)
 
 
-def check_engine(engine: Engine | None) -> None:
-    """Raises LuftpauseError (`missing_extra`) that names the line which installs what is missing."""
-    if engine is Engine.LLAMACPP and importlib.util.find_spec("xllamacpp") is None:
-        raise LuftpauseError(
-            "--engine llamacpp needs the extra `local`: pip install -c constraints.txt -e '.[local]' (in a clone)", code="missing_extra"
-        )
+def prepare_engine(engine: Engine | None) -> None:
+    """Have ready what the engine needs; fetching weights may take minutes and is said on standard error.
+
+    Raises LuftpauseError: `missing_extra` names the line which installs what is missing.
+    """
+    if engine is not Engine.LLAMACPP:
+        return
+    if importlib.util.find_spec("xllamacpp") is None:
+        mend = "pip install -c constraints.txt -e '.[local]'"
+        raise LuftpauseError(f"--engine llamacpp needs the extra `local`; in a clone: {mend}", code="missing_extra")
+    if weights.smollm2(fetch=False) is None:
+        print("fetching the weights of SmolLM2-135M (98 MB), once …", file=sys.stderr)
+        weights.smollm2()
 
 
 async def start(children: Children, plan: Plan) -> Addresses:

@@ -22,7 +22,6 @@ MODEL_SECONDS_MAX: Final = 15.0  # start grace and first probes
 async def up(config: Config, engine: Engine | None, *, announce: Path | None) -> int:
     """Run the stack until SIGINT or SIGTERM; returns the exit status: 0, or 1 when a part ended by itself. Raises LuftpauseError."""
     stack.check_ports(config)
-    stack.check_engine(engine)
     console, logs = Console(), Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="luftpause-") as folder:
         children = Children(Path(folder), LinePrinter(logs))
