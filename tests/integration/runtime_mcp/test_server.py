@@ -292,5 +292,5 @@ async def anext_all(stream: Any) -> str:
 
 async def until(condition: Any) -> None:
     async with asyncio.timeout(SECONDS):
-        while not condition():  # noqa: ASYNC110
+        while not condition():
             await asyncio.sleep(0.005)  # polling: the condition spans two sides of a socket

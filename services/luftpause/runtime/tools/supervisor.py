@@ -46,7 +46,7 @@ class Supervisor:
         self._lost = asyncio.Event()
         self._stale = asyncio.Event()
         self._error = "not connected yet"
-        self._logged = ""
+        self._was_up = False
         self._calls = 0
         self._refusals = http.Refusals()
         self._log = Log("runtime.tools")
@@ -125,16 +125,17 @@ class Supervisor:
             try:
                 await self._connection(mode)
             except Exception as error:  # noqa: BLE001 - a broken server must not end its supervisor
-                self._error = self._why(error)
-            attempt = attempt + 1 if self._client is None else 0
-            if self._client is not None and monotonic() - began > BACKOFF_SECONDS_MAX:
+                if not self._was_up:  # else leaving a dead connection complained, which says nothing new
+                    self._down(self._why(error))
+            attempt = 0 if self._was_up else attempt + 1
+            if self._was_up and monotonic() - began > BACKOFF_SECONDS_MAX:
                 delay = BACKOFF_SECONDS
-            self._down()
             await asyncio.sleep(delay)
             delay = min(2 * delay, BACKOFF_SECONDS_MAX)
 
     async def _connection(self, mode: Any) -> None:
         """One connection from start to loss."""
+        self._was_up = False
         self._lost.clear()
         self._stale.clear()
         self._refusals.status = 0
@@ -151,7 +152,13 @@ class Supervisor:
                 await stack.enter_async_context(client)
                 tools = await _list_tools(client)
             self._up(client, tools)
-            await self._watch(client)
+            try:
+                await self._watch(client)
+            except Exception as error:
+                self._down(self._why(error))
+                raise
+            finally:
+                self._down("the server closed the connection")
 
     @contextlib.asynccontextmanager
     async def _streams(self) -> AsyncGenerator[TransportStreams]:
@@ -209,23 +216,25 @@ class Supervisor:
             self._stale.set()
 
     def _up(self, client: Client, tools: tuple[types.Tool, ...]) -> None:
-        self._client, self._error = client, ""
+        self._client, self._was_up, self._error = client, True, ""
         self._connected.set()
         self._log.info("connected to an MCP server", server=self.name, tools=len(tools), protocol=client.protocol_version)
         self.known = tools
         self._changed()
 
     def _lose(self, client: Client, why: str) -> None:
+        """A call found the connection broken."""
         if client is self._client:
-            self._error = why
-            self._connected.clear()
+            self._down(why)
             self._lost.set()
 
-    def _down(self) -> None:
-        error = self._error or "the server closed the connection"
-        if self._client is not None or error != self._logged:
-            self._log.warning("no connection to an MCP server", server=self.name, error=error)
-        self._error = self._logged = error
+    def _down(self, why: str) -> None:
+        """No new calls from here on, and no tools; the first reason is the one that counts."""
+        if self._client is None and self._was_up:
+            return
+        if self._client is not None or why != self._error:
+            self._log.warning("no connection to an MCP server", server=self.name, error=why)
+        self._error = why
         self._connected.clear()
         if self._client is not None:
             self._client = None
