@@ -105,10 +105,23 @@ class DataplaneConfig(Section):
     body_seconds_max: Seconds = Field(default=60, description="Longest time to send a request body.")
     idle_connection_seconds: Seconds = Field(default=75, description="An idle client connection is closed after this.")
     connect_seconds: Seconds = Field(default=2, description="Time-out of a connection to an engine.")
+    failover_seconds: Seconds = Field(
+        default=0.5, description="After an engine could not be reached another one must be found within this, else 502."
+    )
     first_byte_seconds: Seconds = Field(default=600, description="An engine has this long to begin its answer.")
     idle_seconds: Seconds = Field(default=300, description="An answer may be silent this long.")
     half_close_seconds: Seconds = Field(default=60, description="A client that closed its side without a further sign is gone after this.")
     slow_reader_seconds: Seconds = Field(default=300, description="A client that takes no byte for this long is dropped.")
+    linger_seconds: Seconds = Field(default=2, description="After an early error, what the client still sends is read this long.")
+    idle_upstream_seconds: Seconds = Field(default=60, description="An idle connection to an engine is closed after this.")
+    idle_upstreams_max: Count = Field(default=256, description="Most idle connections to one engine.")
+    look_bytes_max: Count = Field(default=8192, description="So much of an answer is looked at before its head goes on, at most.")
+    event_bytes_max: Annotated[int, Field(ge=1024)] = Field(
+        default=262_144, description="A longer event of a stream passes unread: no first token, usage or tool call is seen in it."
+    )
+    answer_bytes_max: Annotated[int, Field(ge=1024)] = Field(
+        default=4 * 2**20, description="A longer answer that is no stream passes unread."
+    )
     stop_grace_seconds: Seconds = Field(default=30, description="After SIGTERM running streams have this long to finish.")
     usage: Literal["observe", "ask"] = Field(
         default="observe", description="`ask` requests usage from the engine and hides it from clients that did not."
@@ -156,6 +169,9 @@ class RuntimeConfig(Section):
     turn_seconds_max: Seconds = Field(default=600, description="Time-out of one turn, queueing included.")
     turn_retries_max: Count = Field(default=3, description="Retries of a turn after a lost connection or 5xx.")
     tool_seconds_max: Annotated[float, Field(gt=0)] = Field(default=60, description="Time-out of a tool call.")
+    tools_ready_seconds: Seconds = Field(
+        default=10, description="After a start, runs wait this long for tool servers that are not connected yet."
+    )
     tool_result_chars_max: Annotated[int, Field(ge=100)] = Field(default=16_000, description="Longer tool results are cut, and say so.")
     server_check_seconds: Annotated[float, Field(gt=0)] = Field(
         default=15, description="How often a connected MCP server is asked for its tools, to see changes and outages."

@@ -198,6 +198,10 @@ class Toolbox(Protocol):
 
     def servers(self) -> tuple[ServerState, ...]: ...
 
+    async def ready(self, seconds_max: float) -> None:
+        """Returns when every server is connected, at the latest after `seconds_max`."""
+        ...
+
     async def call(self, name: str, arguments: Json, traceparent: str = "") -> ToolResult:
         """Errors and time-outs come back as failed results; only cancellation raises, and reaches the server."""
         ...

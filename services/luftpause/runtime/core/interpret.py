@@ -3,7 +3,7 @@
 import difflib
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -87,11 +87,16 @@ def unknown_tool(name: str, offered: Mapping[str, ToolSpec]) -> str:
     shown = whole(name)[:64]
     if not offered:
         return f"Error: unknown tool {shown!r}. There are no tools; answer in plain text."
+    return f"Error: unknown tool {shown!r}. The tools are: {nearest(name, offered)}"
+
+
+def nearest(name: str, offered: Collection[str]) -> str:
+    """The names of `offered` as text, those that look like `name` first."""
     folded = {each.lower(): each for each in reversed(list(offered))}
-    near = [folded[each] for each in difflib.get_close_matches(shown.lower(), folded, n=3, cutoff=0.4)]
+    near = [folded[each] for each in difflib.get_close_matches(whole(name)[:64].lower(), folded, n=3, cutoff=0.4)]
     names = [*near, *(each for each in offered if each not in near)]
     more = f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
-    return f"Error: unknown tool {shown!r}. The tools are: {', '.join(names[:NAMES_SHOWN_MAX])}{more}"
+    return ", ".join(names[:NAMES_SHOWN_MAX]) + more
 
 
 def _arguments_text(raw: object) -> str:

@@ -60,6 +60,10 @@ class Supervisor:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    async def connected(self) -> None:
+        """Returns when it is."""
+        await self._connected.wait()
+
     def state(self) -> ServerState:
         connected = self._client is not None
         return ServerState(self.name, connected, "" if connected else self._error, len(self.known) if connected else 0)

@@ -1,6 +1,7 @@
 """Which tools can sub-agents call now, and where does a call go?"""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self, cast
@@ -37,6 +38,11 @@ class Tools:
 
     def servers(self) -> tuple[ServerState, ...]:
         return tuple(supervisor.state() for supervisor in self._supervisors.values())
+
+    async def ready(self, seconds_max: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds_max):
+                await asyncio.gather(*(supervisor.connected() for supervisor in self._supervisors.values()))
 
     async def call(self, name: str, arguments: Json, traceparent: str = "") -> ToolResult:
         server, tool = self._given.get(name, ("", ""))

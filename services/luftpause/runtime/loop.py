@@ -1,0 +1,123 @@
+"""How are the core's effects carried out for one run?"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+from luftpause.kit.config import RuntimeConfig
+from luftpause.kit.logs import Log
+from luftpause.runtime.core.choose import allowed
+from luftpause.runtime.core.effects import AskModel, StartCall
+from luftpause.runtime.core.events import CallEnded, Event
+from luftpause.runtime.core.history import functions
+from luftpause.runtime.core.interpret import interpret
+from luftpause.runtime.core.retries import wait_seconds
+from luftpause.runtime.core.text import shorten, whole
+from luftpause.runtime.entries import Entry
+from luftpause.runtime.ports import Json, ModelAnswer, ModelClient, ModelTurn, RunState, Toolbox, ToolResult, ToolSpec, TurnError
+from luftpause.runtime.recorder import Effects, ending
+
+Record = Callable[[Entry, Event], Awaitable[Effects]]
+Sleep = Callable[[float], Awaitable[None]]
+
+NOTE_CHARS = 200  # the toolbox cuts results itself; its own note must not be cut again
+
+log = Log("runtime")
+
+
+class Loop:
+    """`record` journals an event; what it returns is to be done next, and is on disk already."""
+
+    def __init__(self, config: RuntimeConfig, model: ModelClient, tools: Toolbox, record: Record, sleep: Sleep) -> None:
+        self._config = config
+        self._model = model
+        self._tools = tools
+        self._record = record
+        self._sleep = sleep
+
+    async def drive(self, entry: Entry, effects: Effects) -> None:
+        """Until the run has ended. Cancelling it stops the turn or the tool calls that are under way."""
+        while effects:
+            first = effects[0]
+            if isinstance(first, AskModel):
+                effects = await self._record(entry, await self._turn(entry, with_tools=first.with_tools))
+            else:
+                effects = await self._calls(entry, effects)
+
+    async def _turn(self, entry: Entry, *, with_tools: bool) -> Event:
+        """The event of its answer; that of the run's failure when it gave none."""
+        offered = allowed(self._tools.tools(), entry.run.created.tools) if with_tools else {}
+        answer = await self._answer(entry, offered)
+        if isinstance(answer, str):
+            return ending(entry.run, RunState.FAILED, answer)
+        found = interpret(entry.run, answer, offered)
+        for note in found.notes:
+            log.warning(note, run=entry.handle)
+        return found.event
+
+    async def _answer(self, entry: Entry, offered: dict[str, ToolSpec]) -> ModelAnswer | str:
+        """What the model said, or why it can't be asked any more."""
+        created, failures = entry.run.created, 0
+        turn = ModelTurn(
+            run=entry.handle,
+            model=created.model,
+            messages=entry.run.messages,
+            tools=functions(offered.values()),
+            service_class=created.service_class,
+            caller=created.caller,
+            max_tokens=created.max_tokens,
+            traceparent=created.traceparent,
+        )
+        while True:
+            try:
+                return await self._model.ask(turn)
+            except TurnError as error:
+                failures += not error.limited
+                wait = wait_seconds(
+                    limited=error.limited,
+                    retry_after_s=error.retry_after_s,
+                    failures=failures,
+                    retries_max=self._config.turn_retries_max,
+                )
+                if wait is None:
+                    return self._hopeless(entry, error, failures)
+                why = "rate-limited" if error.limited else f"turn failed ({error.message})"
+                entry.note = f"{why}; next try in {wait:.3g} s"
+                log.warning("turn will be retried", run=entry.handle, why=error.message, wait_seconds=wait, limited=error.limited)
+                await self._sleep(wait)
+                entry.note = ""
+
+    def _hopeless(self, entry: Entry, error: TurnError, failures: int) -> str:
+        tries = f" after {failures} tries" if failures > 1 else ""
+        message = f"turn {entry.run.turns + 1} got no answer{tries}: {whole(error.message)}"
+        if error.retry_after_s is None:
+            return message
+        return (
+            f"{message}. Check that the dataplane at {self._config.dataplane} and a replica that serves {entry.run.created.model!r} "
+            "are up, then spawn it again"
+        )
+
+    async def _calls(self, entry: Entry, effects: Effects) -> Effects:
+        calls = [effect for effect in effects if isinstance(effect, StartCall)]
+        if len(calls) == 1:
+            return await self._call(entry, calls[0])
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._call(entry, call)) for call in calls]
+        return tuple(effect for task in tasks for effect in task.result())
+
+    async def _call(self, entry: Entry, call: StartCall) -> Effects:
+        arguments: Json = json.loads(call.arguments)
+        try:
+            result = await self._tools.call(call.name, arguments, entry.run.created.traceparent)
+        except Exception as error:  # noqa: BLE001  (a tool never ends a run)
+            log.error("the toolbox has a fault", run=entry.handle, tool=call.name, error=repr(error))  # noqa: TRY400  (no exception())
+            result = ToolResult(f"Error: {error}" if str(error) else f"Error: {type(error).__name__}", failed=True)
+        return await self._record(entry, CallEnded(call.id, self._readable(result), failed=result.failed))
+
+    def _readable(self, result: ToolResult) -> str:
+        """Never empty, never longer than `tool_result_chars_max` and a note."""
+        text = whole(result.text)
+        if not text.strip():
+            return "Error: the tool failed without saying why" if result.failed else "(the tool returned nothing)"
+        chars_max = self._config.tool_result_chars_max
+        return text if len(text) <= chars_max + NOTE_CHARS else shorten(text, chars_max)

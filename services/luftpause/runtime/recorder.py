@@ -1,0 +1,85 @@
+"""How does what happened to a run get on disk before anybody sees it?"""
+
+import asyncio
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from luftpause.kit.clock import Clock
+from luftpause.runtime.core.advance import finished
+from luftpause.runtime.core.commit import commit
+from luftpause.runtime.core.effects import AskModel, StartCall
+from luftpause.runtime.core.events import Event, Finished
+from luftpause.runtime.core.model import Run
+from luftpause.runtime.entries import Entry
+from luftpause.runtime.journal import Journal
+from luftpause.runtime.ports import RunState, Toolbox
+
+Effects = tuple[AskModel | StartCall, ...]
+
+
+class Over(Exception):  # noqa: N818  (no fault: somebody else ended the run)
+    """Nothing more can be recorded for a run that has ended, or by a runtime that stops."""
+
+
+class Recorder:
+    """Absorbs events into entries and journals them; `on_end` is called when a run's end is on disk."""
+
+    def __init__(
+        self, journal: Journal, tools: Toolbox, *, clock: Clock, wall: Callable[[], float], on_end: Callable[[Entry], None]
+    ) -> None:
+        self.stopping = False
+        self._journal = journal
+        self._tools = tools
+        self._clock = clock
+        self._wall = wall
+        self._on_end = on_end
+
+    async def record(self, entry: Entry, event: Event) -> Effects:
+        """The effects that follow; all is on disk, so they may be carried out. Raises Over."""
+        if entry.run.state.ended or self.stopping:
+            raise Over
+        return await self.commit(entry, entry.run, event)
+
+    async def commit(self, entry: Entry, run: Run | None, event: Event) -> Effects:
+        """As `record`, for a run that may be none yet. Raises LuftpauseError as `Journal.append`."""
+        effects, done = self._append(entry, run, event)
+        await asyncio.shield(done)  # a run that is cancelled now has recorded this all the same
+        return effects
+
+    def end(self, entry: Entry, state: RunState, text: str) -> None:
+        """End a run from outside its loop; `on_end` tells when that is on disk."""
+        self._append(entry, entry.run, ending(entry.run, state, text))
+
+    def age(self, entry: Entry) -> float:
+        """Seconds; by the wall clock for a run that an earlier process began."""
+        since = self._wall() - entry.run.created.at if entry.began is None else self._clock() - entry.began
+        return round(max(0.0, since), 3)
+
+    def _append(self, entry: Entry, run: Run | None, event: Event) -> tuple[Effects, asyncio.Future[None]]:
+        at, seconds = self._wall(), self.age(entry)
+        if isinstance(event, Finished):
+            event = replace(event, at=at, seconds=seconds)
+        made = commit(run, event, at=at, seconds=seconds, repeatable=self._repeatable)
+        done = self._journal.append(entry.handle, self._journal.seq(entry.handle), made.events)
+        entry.run = made.run
+        done.add_done_callback(lambda future: self._on_disk(entry, made.run, future))
+        return made.effects, done
+
+    def _on_disk(self, entry: Entry, run: Run, done: asyncio.Future[None]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            return  # whoever awaits it hears of it
+        entry.shown = run
+        if run.state.ended:
+            entry.note = ""
+            self._on_end(entry)
+            entry.release()
+
+    def _repeatable(self, tool: str) -> bool:
+        spec = self._tools.tools().get(tool)
+        return spec is not None and (spec.read_only or spec.idempotent)
+
+
+def ending(run: Run, state: RunState, text: str) -> Finished:
+    """The last event of `run`; the recorder sets its time."""
+    return finished(run, state, text, at=0, seconds=0)
