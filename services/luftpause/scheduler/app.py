@@ -1,10 +1,151 @@
 """How does the scheduler start, serve and stop?"""
 
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
-from luftpause.kit.config import Config
+import uvicorn
+from fastapi import FastAPI
+from msgspec import Struct
+
+from luftpause.kit import serve as kit
+from luftpause.kit.clock import monotonic
+from luftpause.kit.config import Config, SchedulerConfig
+from luftpause.kit.garbage import Garbage
+from luftpause.kit.logs import Log
+from luftpause.scheduler import replicas, status
+from luftpause.scheduler.core.decide import decide, initial
+from luftpause.scheduler.core.model import Settings
+from luftpause.scheduler.core.view import overview
+from luftpause.scheduler.host import Host
+from luftpause.scheduler.probes import Prober
+from luftpause.scheduler.server import SessionServer
+
+log = Log("scheduler")
+
+
+class Running(Struct, frozen=True):
+    """A scheduler. `work` ends only with the error that ended it."""
+
+    grpc: str  # host:port
+    http: str  # URL
+    host: Host
+    work: asyncio.Task[None]
 
 
 async def serve(config: Config, *, announce: Path | None = None) -> None:
-    """Run the scheduler until SIGTERM or SIGINT; writes where it listens to `announce`."""
-    raise NotImplementedError
+    """Run the scheduler until SIGTERM or SIGINT; writes where it listens to `announce`. Raises LuftpauseError where it can't go on."""
+    async with kit.stop_signals() as stop:
+        work = asyncio.create_task(_until(stop.asked, config, announce))
+        hurry = asyncio.create_task(stop.now.wait())
+        await asyncio.wait({work, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not work.done():
+            work.cancel()  # the state is in the dataplanes: leaving in the middle loses nothing
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+
+
+async def _until(asked: asyncio.Event, config: Config, announce: Path | None) -> None:
+    garbage = Garbage()
+    try:
+        async with running(config, garbage=garbage) as scheduler:
+            kit.announce(announce, {"grpc": scheduler.grpc, "http": scheduler.http})
+            log.info("listening", grpc=scheduler.grpc, http=scheduler.http, replicas=[replica.name for replica in config.replicas])
+            stopping = asyncio.create_task(asked.wait())
+            await asyncio.wait({stopping, scheduler.work}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if scheduler.work.done():
+                scheduler.work.result()
+            log.info("stopping")
+    finally:
+        garbage.stop()
+
+
+@contextlib.asynccontextmanager
+async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGenerator[Running]:
+    """A scheduler on its two ports within the block. Raises LuftpauseError where it can't listen or the configuration can't be used."""
+    own = config.scheduler
+    specs = replicas.specs(config.replicas)
+    _warn_if_open(own.host)
+    grpc_address = _free(own.host, own.grpc_port)
+    sock = kit.listen(own.host, own.http_port, option="scheduler.http_port")
+    state = initial(_settings(own), specs, monotonic())
+    host = Host(decide, state, replicas=replicas.announced, garbage=garbage, inbox_events_max=own.inbox_events_max)
+    prober = Prober(host.post, period_seconds=own.probe_seconds, bytes_max=own.probe_bytes_max)
+    host.probe = prober.now
+    sessions = SessionServer(host, orders_max=own.orders_max, hello_bytes_max=own.hello_bytes_max)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(sock.close)
+        stack.push_async_callback(prober.close)
+        port = await sessions.start(grpc_address)
+        stack.push_async_callback(sessions.stop)
+        app = status.create_app(status.Reporter(host, sessions, overview, monotonic))
+        http = await stack.enter_async_context(_http(app, sock))
+        work = asyncio.create_task(_work(host, http), name="scheduler host")
+        stack.push_async_callback(_cancel, work)
+        prober.watch(config.replicas)
+        yield Running(grpc=_reachable(own.host, port), http=kit.url_of(sock), host=host, work=work)
+
+
+async def _work(host: Host, http: asyncio.Task[None]) -> None:
+    """The first of the two that ends ends the scheduler; HTTP is stopped by its own block."""
+    await asyncio.gather(host.run(), asyncio.shield(http))
+
+
+def _settings(config: SchedulerConfig) -> Settings:
+    """The core's settings that are configured; the others keep their defaults."""
+    names = set(Settings.__struct_fields__) & set(SchedulerConfig.model_fields)
+    return Settings(**{name: getattr(config, name) for name in names})
+
+
+# ---- listening --------------------------------------------------------------------------------------------------
+
+
+def _free(host: str, port: int) -> str:
+    """The address for gRPC, after a try: its own message on a taken port names neither the option nor the cause."""
+    if port:
+        kit.listen(host, port, option="scheduler.grpc_port").close()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _reachable(host: str, port: int) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _warn_if_open(host: str) -> None:
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address(host).is_loopback:
+            return
+    if host != "localhost":
+        log.warning("whoever reaches this address may act as a dataplane and read the status: there is no token yet", host=host)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that leaves signals to us."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _http(app: FastAPI, sock: socket.socket) -> AsyncGenerator[asyncio.Task[None]]:
+    """Serve `app` on the socket within the block; what is open at its end is cut off."""
+    config = uvicorn.Config(app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False)
+    server = _Server(config)
+    task = asyncio.create_task(server.serve(sockets=[sock]), name="scheduler http")
+    try:
+        yield task
+    finally:
+        server.should_exit = server.force_exit = True
+        await asyncio.wait({task})
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})

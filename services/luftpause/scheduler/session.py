@@ -37,7 +37,7 @@ class Session:
         self.peer = peer
         self.dataplane = ""
         self.boot = ""
-        self.since = clock()
+        self.since = self.heard = clock()
         self.complete = False
         self.facts = 0
         self.unknown_facts = 0
@@ -73,7 +73,7 @@ class Session:
 
     def receive(self, facts: Iterable[pb.Fact], *, post: Callable[[Event], None], attach: Callable[[Resync, Outbox], None]) -> None:
         """Give the facts of a batch on as events, in order; what comes before HelloEnd is kept until then."""
-        now = self._clock()
+        now = self.heard = self._clock()
         for fact in facts:
             if self.ended.done():
                 return
