@@ -4,9 +4,12 @@
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+from luftpause.kit.errors import ConfigError
+from luftpause.kit.urls import base_url
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Seconds = Annotated[float, Field(ge=0)]
@@ -32,6 +35,15 @@ class ReplicaConfig(Section):
     max_in_flight: Count | None = Field(default=None, description="Most turns at once, whatever its metrics say.")
     api_key_env: str | None = Field(default=None, description="Environment variable that holds its API key.")
     apis: tuple[str, ...] | None = Field(default=None, description="Formats it serves: chat, completions, responses, messages …")
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_base(cls, url: str) -> str:
+        try:
+            base_url(url)
+        except ConfigError as error:
+            raise ValueError(error.message) from error
+        return url
 
 
 class SchedulerConfig(Section):
@@ -151,6 +163,12 @@ class UpstreamConfig(Section):
         default=None, description="Time-out of a call; not given: the runtime's."
     )
 
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.url is None) == (self.command is None):
+            raise ValueError("give either `url` or `command`")
+        return self
+
 
 class RuntimeConfig(Section):
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
@@ -207,3 +225,11 @@ class Config(Section):
     dataplane: DataplaneConfig = Field(default=DataplaneConfig(), description="The proxy.")
     runtime: RuntimeConfig = Field(default=RuntimeConfig(), description="The MCP server.")
     log: LogConfig = Field(default=LogConfig(), description="Logs of all services.")
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [replica.name for replica in self.replicas]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two replicas are named {', '.join(twice)}; each needs a name of its own")
+        return self

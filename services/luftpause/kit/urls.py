@@ -14,7 +14,7 @@ def base_url(url: str) -> str:
         parts = urlsplit(url.strip())
         mistake = _mistake(parts)
     except ValueError as error:  # an unclosed bracket, a port that is no number
-        mistake = str(error)
+        raise ConfigError(f"url {_shown(url)!r}: {error}") from error
     if mistake:
         raise ConfigError(f"url {_shown(url)!r}: {mistake}")
     path = parts.path.rstrip("/")

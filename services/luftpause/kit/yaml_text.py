@@ -1,0 +1,121 @@
+"""What does a YAML text say, on which line does each value stand, and what do its `${VAR}`s come to?"""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import yaml
+from msgspec import Struct
+
+from luftpause.kit.errors import ConfigError
+
+Path = tuple[str | int, ...]
+DEPTH_MAX: Final = 32
+
+_VARIABLE: Final = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{[^}]*\}?")
+
+
+class Parsed(Struct, frozen=True):
+    """`raw` as it is written, `values` with variables expanded; `lines` count from 1."""
+
+    raw: Any
+    values: Any
+    lines: dict[Path, int]
+
+    def line(self, path: Path) -> int:
+        """Where `path` stands, or the nearest part of the file that holds it."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+    def written(self, path: Path) -> Any:
+        """The value as it is written, variables unexpanded; None where the file has none."""
+        value = self.raw
+        for step in path:
+            try:
+                value = value[step]
+            except (KeyError, IndexError, TypeError):
+                return None
+        return value
+
+
+def parse(text: str, name: str, environment: Mapping[str, str] | None = None) -> Parsed:
+    """Raises ConfigError naming `name`, line and mistake: bad YAML, a key given twice, an unset variable."""
+    try:
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            lines: dict[Path, int] = {}
+            if node is not None:
+                _walk(node, (), lines, name)
+            raw = cast("Any", loader.construct_document(node)) if node is not None else None
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{name}{_at(error)}: not valid YAML: {_why(error)}") from error
+    parsed = Parsed(raw=raw, values=None, lines=lines)
+    values = _expanded(raw, (), parsed, name, os.environ if environment is None else environment)
+    return Parsed(raw=raw, values=values, lines=lines)
+
+
+def path_text(path: Path) -> str:
+    """`replicas[1].health`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+
+
+def _walk(node: yaml.Node, path: Path, lines: dict[Path, int], name: str) -> None:
+    if len(path) > DEPTH_MAX:
+        raise ConfigError(f"{name}:{node.start_mark.line + 1}: nested deeper than {DEPTH_MAX} levels")
+    lines.setdefault(path, node.start_mark.line + 1)
+    match node:
+        case yaml.MappingNode():
+            seen = set[str]()
+            for key, value in node.value:
+                inner = (*path, str(key.value))
+                if key.value in seen:
+                    raise ConfigError(f"{name}:{key.start_mark.line + 1}: {path_text(inner)}: given twice")
+                seen.add(key.value)
+                lines[inner] = key.start_mark.line + 1
+                _walk(value, inner, lines, name)
+        case yaml.SequenceNode():
+            for index, value in enumerate(node.value):
+                _walk(value, (*path, index), lines, name)
+        case _:
+            pass
+
+
+def _expanded(value: Any, path: Path, parsed: Parsed, name: str, environment: Mapping[str, str]) -> Any:
+    match value:
+        case str():
+            return _filled(value, path, parsed, name, environment)
+        case dict():
+            return {key: _expanded(each, (*path, str(key)), parsed, name, environment) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        case list():
+            return [_expanded(each, (*path, index), parsed, name, environment) for index, each in enumerate(value)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        case _:
+            return value
+
+
+def _filled(text: str, path: Path, parsed: Parsed, name: str, environment: Mapping[str, str]) -> str:
+    def fill(match: re.Match[str]) -> str:
+        if match[0] == "$$":
+            return "$"
+        where = f"{name}:{parsed.line(path)}: {path_text(path)}"
+        if match[1] is None:
+            raise ConfigError(f"{where}: {match[0]} is no variable; write ${{NAME}} or ${{NAME:-default}}, and $$ for a plain $")
+        found = environment.get(match[1], "")
+        if found or match[2] is not None:
+            return found or match[2]
+        raise ConfigError(f"{where}: the environment variable {match[1]} is not set; set it, or write ${{{match[1]}:-default}}")
+
+    return _VARIABLE.sub(fill, text)
+
+
+def _at(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    return f":{mark.line + 1}" if mark is not None else ""
+
+
+def _why(error: yaml.YAMLError) -> str:
+    return str(getattr(error, "problem", None) or getattr(error, "reason", None) or error)
