@@ -210,6 +210,7 @@ class RunMemory(Struct, frozen=True, gc=False):
     lanes: tuple[LaneMemory, ...] = ()
     tool_calls: tuple[ToolCallMemory, ...] = ()
     responses: tuple[ResponseMemory, ...] = ()
+    principal: str = ""
 
 
 class TurnMemory(Struct, frozen=True, gc=False):
@@ -226,6 +227,8 @@ class TurnMemory(Struct, frozen=True, gc=False):
     placed: float
     kind: Kind = Kind.GENERATIVE
     first_token: bool = False
+    principal: str = ""
+    head_digest: bytes = b""
 
 
 class Resync(Struct, frozen=True, gc=False):

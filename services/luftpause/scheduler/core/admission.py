@@ -1,0 +1,95 @@
+"""May this replica take a turn now, and how does what it reports change that?"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from luftpause.scheduler.core.decisions import HoldReason
+from luftpause.scheduler.core.events import Load, TurnClass
+from luftpause.scheduler.core.model import UNLIMITED, Health, Replica, Settings
+
+BURST_TURNS_MIN = 8  # default of burst_turns_max where the engine runs fewer
+
+
+def admits(replica: Replica, kind: str, turn_class: int, settings: Settings) -> HoldReason | None:
+    """None: it takes a turn of this kind and class. Else why not."""
+    if replica.health is not Health.HEALTHY or replica.removed:
+        return HoldReason.NO_REPLICA
+    if kind != "generative":  # one pass: takes no generative place and waits for none
+        most = replica.spec.max_in_flight
+        return HoldReason.CAPPED if most is not None and replica.in_flight + replica.passes >= most else None
+    taken = replica.in_flight
+    most = limit(replica, settings)
+    if taken >= most or (replica.busy and taken == 0) or replica.burst >= burst_limit(replica, settings):
+        return HoldReason.CAPPED
+    if turn_class == TurnClass.BATCH and taken + replica.reserved >= most:
+        return HoldReason.RESERVED
+    return None
+
+
+def limit(replica: Replica, settings: Settings) -> int:
+    """
+    Most generative turns in flight there; UNLIMITED where nothing caps it.
+
+    Never below 1: gauges may lie, and an idle engine must get a turn.
+    """
+    most = UNLIMITED if replica.cap is None else replica.cap
+    if load_unknown(replica) and replica.cap is None:
+        most = settings.load_unknown_cap
+    if replica.spec.max_in_flight is not None:
+        most = min(most, replica.spec.max_in_flight - replica.passes)
+    return max(most, 1)
+
+
+def burst_limit(replica: Replica, settings: Settings) -> int:
+    """Most turns that may come on top of those which the last report could see."""
+    if replica.load is None or settings.burst_turns_max == 0:
+        return UNLIMITED
+    return settings.burst_turns_max or max(BURST_TURNS_MIN, replica.load.running)
+
+
+def load_unknown(replica: Replica) -> bool:
+    """Its metrics were readable once and are missing now. A replica that never had any isn't capped."""
+    return replica.has_load and replica.load is None
+
+
+def most_room(replicas: Sequence[Replica], kind: str, turn_class: int, home: str, settings: Settings) -> Replica:
+    """Among replicas that admit the turn: its home; else the one with most free room, then fewest in flight, then first configured."""
+    best, best_key = replicas[0], (UNLIMITED, UNLIMITED)
+    for replica in replicas:
+        if replica.name == home:
+            return replica
+        key = (-room(replica, turn_class, settings), replica.in_flight) if kind == "generative" else (replica.in_flight + replica.passes, 0)
+        if key < best_key:
+            best, best_key = replica, key
+    return best
+
+
+def room(replica: Replica, turn_class: int, settings: Settings) -> int:
+    most = limit(replica, settings)
+    if most >= UNLIMITED:
+        return UNLIMITED
+    return most - replica.in_flight - (replica.reserved if turn_class == TurnClass.BATCH else 0)
+
+
+def reported(replica: Replica, load: Load | None, now: float, settings: Settings) -> Replica:
+    """The replica after a good probe with this load (None: its metrics could not be read, or there are none)."""
+    if load is None:
+        # Nothing was measured: what its own answers said about being full is released as if a queue had gone.
+        cap = replica.cap if replica.has_load else _released(replica, settings)
+        return replace(replica, load=None, cap=cap, busy=False, burst=0)
+    cap = max(1, load.running) if load.waiting > 0 else _released(replica, settings)
+    return replace(replica, load=load, load_at=now, has_load=True, report=replica.report + 1, burst=0, cap=cap, busy=False)
+
+
+def _released(replica: Replica, settings: Settings) -> int | None:
+    """The cap after a report without a queue: one more while it binds, none when it no longer does."""
+    if replica.cap is None or settings.cap_release == "at_once":
+        return None
+    return replica.cap + 1 if replica.in_flight + replica.reserved >= replica.cap else None
+
+
+def full(replica: Replica) -> Replica:
+    """After it gave a turn back because its own queue is full (that turn is no longer counted)."""
+    cap = max(1, replica.in_flight if replica.cap is None else min(replica.cap, replica.in_flight))
+    return replace(replica, cap=cap, busy=True)

@@ -1,0 +1,193 @@
+"""What does the scheduler learn and forget when dataplanes come, speak and go?"""
+
+from msgspec.structs import replace
+
+from luftpause.scheduler.core.decisions import Probe
+from luftpause.scheduler.core.events import (
+    DataplaneAlive,
+    DataplaneLost,
+    Kind,
+    LaneMemory,
+    ReplicaSuspected,
+    ReplicaUnusable,
+    Resync,
+    RunMemory,
+    TurnMemory,
+)  # fmt: skip
+from luftpause.scheduler.core.identity import recall_ids, remember_response
+from luftpause.scheduler.core.indexes import Draft, arm, dataplane_of, put_dataplane, put_replica, replicas_changed
+from luftpause.scheduler.core.model import Branch, Dataplane, Lane, Run, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.placement import count_in_flight, drop_waiting, requeue, requeue_lane
+from luftpause.scheduler.core.runs import add_branch, drop_branch, lane_of, move_home, put_run, run_key, with_lane
+from luftpause.scheduler.core.turns import end, expired
+
+
+def resync(d: Draft, e: Resync) -> None:
+    """A complete Hello: it replaces this dataplane's turns; runs are merged with what others said."""
+    dataplane = dataplane_of(d, e.dataplane)
+    listed = {memory.turn: memory for memory in e.turns}
+    same_boot = dataplane.boot == e.boot
+    for id_ in dataplane.turns:
+        turn = d.turns[id_]
+        memory = listed.get(id_) if same_boot else None
+        if turn.phase is not TurnPhase.IN_FLIGHT:
+            drop_waiting(d, turn)  # asked for again, with its old arrival, if its client is still there
+        elif memory is None or memory.attempt != turn.attempt or memory.replica != turn.replica:
+            end(d, turn, "unlisted")
+    dataplane = dataplane_of(d, e.dataplane)
+    unusable = dataplane.unusable if same_boot else ()
+    put_dataplane(
+        d,
+        replace(
+            dataplane,
+            session=e.session,
+            boot=e.boot,
+            connected=True,
+            suspects=(),
+            unusable=unusable,
+            listed=frozenset(listed),
+            listed_at=d.now,
+        ),
+    )
+    for run in e.runs:
+        _merge_run(d, run)
+    for turn in e.turns:
+        _count_turn(d, e.dataplane, turn)
+    open_gate(d)
+
+
+def open_gate(d: Draft) -> None:
+    """Placing begins when all expected dataplanes are here, or the grace is over."""
+    expected = d.settings.dataplanes_expected
+    here = bool(expected) and all(name in d.dataplanes and d.dataplanes[name].session for name in expected)
+    over = d.now >= d.started_at + d.settings.start_grace_seconds
+    if not d.open and (here or over):
+        d.open = True
+        replicas_changed(d)
+
+
+def _merge_run(d: Draft, memory: RunMemory) -> None:
+    """Where several dataplanes remember a run, the higher turn_seq wins, lane by lane."""
+    key = run_key(memory.principal, memory.run)
+    run = d.runs.get(key)
+    if run is None:
+        run = Run(key, memory.run, memory.principal, memory.caller, memory.turn_class, memory.parent, seen=memory.seen)
+    elif memory.turn_seq > run.turn_seq:
+        run = replace(run, caller=memory.caller, turn_class=memory.turn_class, parent=memory.parent or run.parent)
+    run = put_run(d, replace(run, turn_seq=max(run.turn_seq, memory.turn_seq), seen=max(run.seen, memory.seen)))
+    for lane in memory.lanes:
+        run = put_run(d, with_lane(run, _merge_lane(d, run, memory, lane)))
+        requeue_lane(d, run, lane.model)
+    run = recall_ids(d, d.runs[key], memory)
+    for response in memory.responses:
+        run = remember_response(d, run, response.id, response.replica, response.seen)
+    put_run(d, run)
+
+
+def _merge_lane(d: Draft, run: Run, memory: RunMemory, told: LaneMemory) -> Lane:
+    lane = lane_of(run, told.model) or Lane(told.model)
+    if told.turn_seq < lane.turn_seq or (told.turn_seq == lane.turn_seq and lane.home):
+        return lane
+    for branch in lane.branches:
+        drop_branch(d, run, lane, branch)
+    lane = move_home(d, replace(lane, branches=()), told.home)
+    lane = replace(lane, turn_seq=told.turn_seq, ended=told.ended)
+    seconds = d.policy.reserve(d, memory.turn_class)
+    digests = {seen.id: seen.head_digest for seen in memory.tool_calls}
+    for number, paused in enumerate(told.paused):
+        until = paused.since + seconds
+        digest = next((digests[id_] for id_ in paused.ids if id_ in digests), b"")
+        branch = Branch(f"resync-{told.turn_seq}-{number}", paused.ids, paused.since, digest, until > d.now, until)
+        lane = add_branch(d, run, lane, branch)
+    return lane
+
+
+def _count_turn(d: Draft, dataplane: str, memory: TurnMemory) -> None:
+    """A turn that this dataplane has in flight."""
+    known = d.turns.get(memory.turn)
+    if known is not None and known.phase is TurnPhase.IN_FLIGHT:
+        return
+    if known is not None:
+        drop_waiting(d, known)
+    key = run_key(memory.principal, memory.run) if memory.kind is Kind.GENERATIVE else ""
+    if key and key not in d.runs:
+        put_run(d, Run(key, memory.run, memory.principal, memory.caller, memory.turn_class, seen=memory.placed))
+    turn = Turn(
+        id=memory.turn, attempt=memory.attempt, dataplane=dataplane, run=key, run_id=memory.run, model=memory.model, kind=memory.kind,
+        turn_class=memory.turn_class, caller=memory.caller, principal=memory.principal, flow=run_key(memory.principal, memory.caller),
+        arrived=memory.placed, phase=TurnPhase.IN_FLIGHT, replica=memory.replica, turn_seq=memory.turn_seq, placed=memory.placed,
+        expires=max(memory.placed, d.now) + d.settings.turn_timeout_seconds, report=-1, first_token=memory.first_token,
+        head_digest=memory.head_digest, stated=True,
+    )  # fmt: skip
+    count_in_flight(d, turn, counted_now=False)
+
+
+def lost(d: Draft, e: DataplaneLost) -> None:
+    """Its held turns are dropped; what it has in flight stays counted for a while, since the engine still works on it."""
+    dataplane = d.dataplanes.get(e.dataplane)
+    if dataplane is None or dataplane.session != e.session or not dataplane.connected:
+        return
+    for id_ in dataplane.turns:
+        turn = d.turns[id_]
+        if turn.phase is not TurnPhase.IN_FLIGHT:
+            drop_waiting(d, turn)
+    put_dataplane(d, replace(d.dataplanes[e.dataplane], connected=False))
+    arm(d, d.now + d.settings.dataplane_lost_seconds, Timer.LOST, e.dataplane, e.session)
+
+
+def alive(d: Draft, e: DataplaneAlive) -> None:
+    for name in e.delivering:
+        replica = d.replicas.get(name)
+        if replica is not None:
+            put_replica(d, replace(replica, delivered_at=d.now))
+    if e.turns is not None:
+        put_dataplane(d, replace(dataplane_of(d, e.dataplane), listed=frozenset(e.turns), listed_at=d.now))
+
+
+def suspected(d: Draft, e: ReplicaSuspected) -> None:
+    """Probe now; until that answers this dataplane's turns avoid the replica."""
+    replica = d.replicas.get(e.replica)
+    if replica is None or replica.removed:
+        return
+    d.decisions.append(Probe(e.replica))
+    dataplane = dataplane_of(d, e.dataplane)
+    if e.replica not in dataplane.suspects:
+        _avoid(d, replace(dataplane, suspects=tuple(sorted((*dataplane.suspects, e.replica)))))
+
+
+def unusable(d: Draft, e: ReplicaUnusable) -> None:
+    dataplane = dataplane_of(d, e.dataplane)
+    others = tuple(item for item in dataplane.unusable if item[0] != e.replica)
+    _avoid(d, replace(dataplane, unusable=tuple(sorted((*others, (e.replica, e.reason))))))
+
+
+def trusted(d: Draft, replica: str) -> None:
+    """A probe has answered: no dataplane suspects this replica any more."""
+    for name in d.dataplane_names:
+        dataplane = d.dataplanes[name]
+        if replica in dataplane.suspects:
+            _avoid(d, replace(dataplane, suspects=tuple(other for other in dataplane.suspects if other != replica)))
+
+
+def _avoid(d: Draft, dataplane: Dataplane) -> None:
+    """Which replicas this dataplane's turns avoid has changed."""
+    put_dataplane(d, dataplane)
+    for id_ in dataplane.turns:
+        turn = d.turns[id_]
+        if turn.phase is TurnPhase.HELD:
+            requeue(d, turn)
+
+
+def lost_for_good(d: Draft, name: str, session: str) -> None:
+    """The lost dataplane did not come back in time: its turns in flight expire."""
+    dataplane = d.dataplanes.get(name)
+    if dataplane is None or dataplane.session != session or dataplane.connected:
+        return
+    for id_ in dataplane.turns:
+        if d.expiries_left <= 0:
+            arm(d, d.now, Timer.LOST, name, session)
+            return
+        d.expiries_left -= 1
+        expired(d, d.turns[id_])
+    d.dataplanes = d.dataplanes.delete(name)
+    d.dataplane_names = d.dataplane_names.remove(name)

@@ -1,0 +1,155 @@
+"""What follows from one fact?
+
+`decide` absorbs the fact, then settles: it places every held turn that can be placed now. It knows no clock: time comes in with the
+event, and all that is due by then happens first.
+"""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from immutables import Map
+
+from luftpause.scheduler.core import dataplanes, replicas, timers, turns
+from luftpause.scheduler.core.decisions import Step
+from luftpause.scheduler.core.events import (
+    ConfigChanged,
+    Continue,
+    DataplaneAlive,
+    DataplaneLost,
+    Event,
+    FirstToken,
+    ReplicaProbed,
+    ReplicaSpec,
+    ReplicaSuspected,
+    ReplicaUnusable,
+    ResponseSeen,
+    Resync,
+    RunEnded,
+    Tick,
+    ToolCallSeen,
+    TurnAbandoned,
+    TurnFailed,
+    TurnFinished,
+    TurnRequested,
+    TurnReturned,
+    TurnStarted,
+)  # fmt: skip
+from luftpause.scheduler.core.indexes import Draft, arm, count_caller, freeze, mark_dirty, replicas_changed, thaw
+from luftpause.scheduler.core.model import Settings, State, Timer
+from luftpause.scheduler.core.placement import settle
+from luftpause.scheduler.core.policies import POLICIES
+
+
+def initial(settings: Settings, specs: Sequence[ReplicaSpec], now: float) -> State:
+    """The state of a scheduler that starts at `now`. ValueError: two replicas have one name, or the policy is unknown."""
+    names = tuple(spec.name for spec in specs)
+    if len(set(names)) < len(names):
+        raise ValueError(f"replica names must differ: {', '.join(names)}")
+    if settings.policy not in POLICIES:
+        raise ValueError(f"unknown policy {settings.policy!r}; known: {', '.join(sorted(POLICIES))}")
+    d = thaw(
+        State(
+            settings=settings,
+            now=now,
+            started_at=now,
+            open=False,
+            replicas=Map({spec.name: replicas.fresh_replica(spec) for spec in specs}),
+            names=names,
+            servers=Map(),
+            policy_state=POLICIES[settings.policy].initial(settings),
+        )
+    )
+    replicas_changed(d)
+    arm(d, now + settings.start_grace_seconds, Timer.GATE, "")
+    dataplanes.open_gate(d)
+    return freeze(d)
+
+
+def decide(state: State, event: Event) -> Step:
+    """
+    The state after `event`, and what to do about it. `state` itself stays as it is.
+
+    The host sends `Tick` at `wake_at`, at the latest after 1 s, and `Continue` behind the other waiting events if `more`.
+    """
+    d = thaw(state)
+    d.now = max(state.now, event.now)
+    timers.fire(d)
+    settle(d)
+    absorb(d, event)
+    learn(d, event)
+    settle(d)
+    if not d.dirty:
+        timers.retell(d)
+    due = d.timers.first()[0] if d.timers else None
+    more = bool(d.dirty) or bool(d.stale) or (due is not None and due <= d.now)
+    return Step(freeze(d), tuple(d.decisions), due, more)
+
+
+def absorb(d: Draft, event: Event) -> None:
+    """Change the tables as this one fact says."""
+    match event:
+        case TurnRequested():
+            turns.requested(d, event)
+        case TurnStarted():
+            turns.started(d, event)
+        case FirstToken():
+            turns.first_token(d, event)
+        case ToolCallSeen():
+            turns.tool_call_seen(d, event)
+        case TurnFinished():
+            turns.finished(d, event)
+        case TurnFailed():
+            turns.failed(d, event)
+        case _:
+            _absorb_rare(d, event)
+
+
+Rare = (
+    TurnAbandoned | TurnReturned | ResponseSeen | RunEnded | Resync | DataplaneLost | DataplaneAlive | ReplicaSuspected | ReplicaUnusable
+    | ReplicaProbed | ConfigChanged | Tick | Continue
+)  # fmt: skip
+
+
+def _absorb_rare(d: Draft, event: Rare) -> None:
+    match event:
+        case TurnAbandoned():
+            turns.abandoned(d, event)
+        case TurnReturned():
+            turns.returned(d, event)
+        case ResponseSeen():
+            turns.response_seen(d, event)
+        case RunEnded():
+            turns.run_ended(d, event)
+        case ReplicaProbed():
+            replicas.probed(d, event)
+        case ConfigChanged():
+            replicas.configured(d, event)
+        case Tick() | Continue():
+            pass  # what is due has happened already
+        case _:
+            _absorb_session(d, event)
+
+
+def _absorb_session(d: Draft, event: Resync | DataplaneLost | DataplaneAlive | ReplicaSuspected | ReplicaUnusable) -> None:
+    match event:
+        case Resync():
+            dataplanes.resync(d, event)
+        case DataplaneLost():
+            dataplanes.lost(d, event)
+        case DataplaneAlive():
+            dataplanes.alive(d, event)
+        case ReplicaSuspected():
+            dataplanes.suspected(d, event)
+        case ReplicaUnusable():
+            dataplanes.unusable(d, event)
+        case _:
+            assert_never(event)
+
+
+def learn(d: Draft, event: Event) -> None:
+    """Let the policy learn from the event, and keep what depends on that."""
+    learned = d.policy.absorb(d, event)
+    d.policy_state = learned.policy_state
+    mark_dirty(d, *learned.replicas)
+    for flow in learned.flows:
+        count_caller(d, flow)

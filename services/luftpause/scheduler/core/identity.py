@@ -1,0 +1,214 @@
+"""Which run does a turn belong to?
+
+Harnesses that send no run id echo the tool-call ids of the answers they got. Engines reuse ids (`call_0` in every answer of every run),
+so an id alone must never join two runs: ids that say nothing by themselves are looked up together with the digest of the conversation's
+head.
+"""
+
+import re
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from luftpause.scheduler.core.events import Kind, RunMemory, TurnRequested
+from luftpause.scheduler.core.indexes import Draft, arm, disarm
+from luftpause.scheduler.core.model import IdKey, Known, ResponseHome, Run, Sighting, Timer, Turn
+from luftpause.scheduler.core.runs import ids_due
+
+ID_CHARS_MIN = 16  # a shorter id is not unique by itself
+# Letters that end in a plain counter: `call_search_12`, `functions.search:0`, `toolu7`. Random ids have digits in between, or a
+# longer last part.
+COUNTER = re.compile(r"[^0-9]*[0-9]{1,9}|.*[^0-9A-Za-z][0-9]{1,9}", re.DOTALL)
+
+
+class Identity(Struct, frozen=True, gc=False):
+    """`run` empty: it is a new run. `home`: the replica that stores the response which the turn continues."""
+
+    run: str = ""  # the run id, as headers show it
+    stated: bool = False
+    home: str = ""
+    unknown_ids: bool = False  # it carries ids, and nobody has been seen with one of them
+
+
+def resolve(d: Draft, e: TurnRequested) -> Identity:
+    """In this order: the stated run, the previous response, the tool-call ids."""
+    response = d.responses.get((e.principal, e.previous_response)) if e.previous_response else None
+    home = response.replica if response else ""
+    if e.run:
+        return Identity(e.run, stated=True, home=home)
+    if response is not None:
+        return Identity(response.run, stated=True, home=home)
+    ids = tuple(filter(None, e.tool_call_ids))
+    run, seen = by_ids(d, e.principal, e.caller, ids, e.head_digest)
+    return Identity(run.id if run else "", unknown_ids=bool(ids) and not seen)
+
+
+def by_ids(d: Draft, principal: str, caller: str, ids: tuple[str, ...], digest: bytes) -> tuple[Run | None, bool]:
+    """
+    The run that fits these ids (newest first), and whether any of them is known at all.
+
+    The newest known id decides. If it fits several runs, older ids may tell them apart; if they don't, it is none of them.
+    """
+    fitting: set[str] = set()
+    seen = False
+    for id_ in ids:
+        known = d.ids.get(id_key(principal, caller, id_, digest))
+        fits = set(_fits(d, known, digest)) if known else set[str]()
+        seen = seen or known is not None
+        if not fits:
+            continue
+        fitting = fitting & fits if fitting else fits
+        if len(fitting) == 1:
+            return d.runs[next(iter(fitting))], True
+        if not fitting:
+            break
+    return None, seen
+
+
+def id_key(principal: str, caller: str, id_: str, digest: bytes) -> IdKey:
+    return IdKey(principal, caller, id_, digest if says_nothing(id_) else b"")
+
+
+def says_nothing(id_: str) -> bool:
+    """Such an id counts only together with the digest of the head."""
+    return len(id_) < ID_CHARS_MIN or COUNTER.fullmatch(id_) is not None
+
+
+def _fits(d: Draft, known: Known, digest: bytes) -> list[str]:
+    """The live runs that this id may stand for."""
+    oldest = d.now - d.settings.tool_call_memory_seconds
+    live = [sighting for sighting in known.sightings if sighting.seen >= oldest and sighting.run in d.runs]
+    if len(live) > 1 or known.crowded_at >= oldest:
+        live = [sighting for sighting in live if digest and sighting.head_digest == digest]
+    return [sighting.run for sighting in live]
+
+
+# ---- learning ---------------------------------------------------------------------------------------------------
+
+
+def carried(d: Draft, run: Run, turn: Turn) -> Run:
+    """The ids that a request carries belong to its run from then on. Returns the run, not stored."""
+    if turn.kind is not Kind.GENERATIVE:
+        return run
+    for id_ in reversed(turn.ids):
+        key = id_key(turn.principal, turn.caller, id_, turn.head_digest)
+        run = _learn(d, run, key, turn.head_digest, orphan=key not in d.ids)
+    return run
+
+
+def answered(d: Draft, run: Run, turn: Turn, ids: tuple[str, ...]) -> tuple[Run, Turn]:
+    """Ids seen in an answer. Returns run and turn, not stored; empty ids are never learned."""
+    fresh = tuple(id_ for id_ in dict.fromkeys(ids) if id_ and id_ not in turn.answer_ids)
+    if not fresh:
+        return run, turn
+    followed = turn.followed
+    for id_ in fresh:
+        key = id_key(turn.principal, turn.caller, id_, turn.head_digest)
+        known = d.ids.get(key)
+        if known and any(sighting.orphan and sighting.run != run.key for sighting in known.sightings):
+            followed = True  # its continuation came before this report and became a run of its own
+            continue
+        run = _learn(d, run, key, turn.head_digest)
+    kept = (*turn.answer_ids, *fresh)[-d.settings.ids_per_run_max :]
+    return run, replace(turn, answer_ids=kept, followed=followed)
+
+
+def _learn(d: Draft, run: Run, key: IdKey, digest: bytes, *, orphan: bool = False, seen: float | None = None) -> Run:
+    seen = d.now if seen is None else seen
+    known = d.ids.get(key) or Known()
+    others = tuple(sighting for sighting in known.sightings if sighting.run != run.key)
+    if len(others) < len(known.sightings) and (not digest or any(s.run == run.key and s.head_digest == digest for s in known.sightings)):
+        return run  # known already
+    crowded = known.crowded_at
+    if len(others) >= d.settings.runs_per_id_max:
+        dropped, others = others[0], others[1:]
+        crowded = d.now
+        _disown(d, dropped.run, key)
+    d.ids = d.ids.set(key, Known((*others, Sighting(run.key, digest, seen, orphan)), crowded))
+    return _remember(d, run, key, seen)
+
+
+def _disown(d: Draft, run: str, key: IdKey) -> None:
+    owner = d.runs.get(run)
+    if owner is None:
+        return
+    left = tuple(item for item in owner.ids if item[1] != key)
+    _rearm(d, owner, left)
+    d.runs = d.runs.set(run, replace(owner, ids=left))
+
+
+def _remember(d: Draft, run: Run, key: IdKey, seen: float) -> Run:
+    others = tuple(item for item in run.ids if item[1] != key)
+    ids = (*others, (seen, key))
+    if others and others[-1][0] > seen:  # told by a dataplane after newer ones were seen here
+        ids = tuple(sorted(ids))
+    for _, old in ids[: -d.settings.ids_per_run_max]:
+        _drop_sighting(d, run.key, old)
+    ids = ids[-d.settings.ids_per_run_max :]
+    _rearm(d, run, ids)
+    return replace(run, ids=ids)
+
+
+def _rearm(d: Draft, run: Run, ids: tuple[tuple[float, IdKey], ...]) -> None:
+    """Keep one timer per run, at its oldest id."""
+    if run.ids and ids and run.ids[0][0] == ids[0][0]:
+        return
+    if run.ids:
+        disarm(d, ids_due(d, run), Timer.IDS, run.key)
+    if ids:
+        arm(d, ids_due(d, replace(run, ids=ids)), Timer.IDS, run.key)
+
+
+def _drop_sighting(d: Draft, run: str, key: IdKey) -> None:
+    known = d.ids.get(key)
+    if known is None:
+        return
+    left = tuple(sighting for sighting in known.sightings if sighting.run != run)
+    d.ids = d.ids.set(key, replace(known, sightings=left)) if left else d.ids.delete(key)
+
+
+def sweep_ids(d: Draft, key: str) -> None:
+    """Drop this run's ids that are older than the memory; its timer has fired."""
+    run = d.runs.get(key)
+    if run is None:
+        return
+    oldest = d.now - d.settings.tool_call_memory_seconds
+    left = tuple(item for item in run.ids if item[0] >= oldest)
+    for _, id_ in run.ids[: len(run.ids) - len(left)]:
+        _drop_sighting(d, key, id_)
+    if left:
+        arm(d, ids_due(d, replace(run, ids=left)), Timer.IDS, key)
+    d.runs = d.runs.set(key, replace(run, ids=left))
+
+
+def remember_response(d: Draft, run: Run, response: str, replica: str, seen: float) -> Run:
+    """That engine stores this answer. Returns the run, not stored."""
+    if not response:
+        return run
+    key = (run.principal, response)
+    old = d.responses.get(key)
+    if old is not None:
+        disarm(d, old.seen + d.settings.response_memory_seconds, Timer.RESPONSE, response, run.principal)
+    d.responses = d.responses.set(key, ResponseHome(run.id, replica, seen))
+    arm(d, seen + d.settings.response_memory_seconds, Timer.RESPONSE, response, run.principal)
+    kept = (*(other for other in run.responses if other != response), response)
+    for dropped in kept[: -d.settings.ids_per_run_max]:
+        forget_response(d, run.principal, dropped)
+    return replace(run, responses=kept[-d.settings.ids_per_run_max :])
+
+
+def forget_response(d: Draft, principal: str, response: str) -> None:
+    old = d.responses.get((principal, response))
+    if old is not None:
+        disarm(d, old.seen + d.settings.response_memory_seconds, Timer.RESPONSE, response, principal)
+        d.responses = d.responses.delete((principal, response))
+
+
+def recall_ids(d: Draft, run: Run, memory: RunMemory) -> Run:
+    """Ids that a dataplane remembers of this run. Returns the run, not stored."""
+    oldest = d.now - d.settings.tool_call_memory_seconds
+    for told in sorted(memory.tool_calls, key=lambda told: told.seen):
+        if told.id and told.seen >= oldest:
+            key = id_key(memory.principal, memory.caller, told.id, told.head_digest)
+            run = _learn(d, run, key, told.head_digest, seen=told.seen)
+    return run

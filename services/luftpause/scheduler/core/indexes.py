@@ -1,0 +1,278 @@
+"""How do the state's tables and indexes change together within one step?
+
+`Draft` is the state while `decide` works on it: its fields are rebound, the persistent values behind them never change. Every count and
+index is kept by the functions here, so that the tests can compare them with a recount from scratch.
+"""
+
+from typing import Any
+
+from immutables import Map
+from msgspec import Struct
+from msgspec.structs import replace
+
+from luftpause.scheduler.core.decisions import Decision
+from luftpause.scheduler.core.events import Kind
+from luftpause.scheduler.core.model import (
+    Caller,
+    Dataplane,
+    Due,
+    Flow,
+    Health,
+    IdKey,
+    Known,
+    Queue,
+    QueueKey,
+    Replica,
+    ResponseHome,
+    Run,
+    Settings,
+    State,
+    Timer,
+    Turn,
+    Twin,
+)  # fmt: skip
+from luftpause.scheduler.core.policies import POLICIES, Policy
+from luftpause.scheduler.core.sorted_set import SortedSet
+
+NOBODY = Caller()
+EMPTY_FLOW: Flow = SortedSet()
+
+
+class Draft(Struct, gc=False):
+    """A state being worked on (the same fields in the same order), and what was decided so far."""
+
+    settings: Settings
+    now: float
+    started_at: float
+    open: bool
+    replicas: "Map[str, Replica]"
+    names: tuple[str, ...]
+    servers: "Map[tuple[str, str], tuple[str, ...]]"
+    runs: "Map[str, Run]"
+    turns: "Map[str, Turn]"
+    callers: "Map[str, Caller]"
+    dataplanes: "Map[str, Dataplane]"
+    dataplane_names: SortedSet[str]
+    ids: "Map[IdKey, Known]"
+    responses: "Map[tuple[str, str], ResponseHome]"
+    twins: "Map[tuple[str, str], Twin]"
+    identifying: SortedSet[str]
+    queues: "Map[QueueKey, Queue]"
+    queue_keys: SortedSet[QueueKey]
+    queues_of_home: "Map[str, tuple[QueueKey, ...]]"
+    queues_of_model: "Map[tuple[str, str], tuple[QueueKey, ...]]"
+    ranks: SortedSet[tuple[Any, str]]
+    timers: SortedSet[Due]
+    dirty: tuple[str, ...]
+    stale: SortedSet[QueueKey]
+    serial: int
+    counters: "Map[str, int]"
+    phases: "Map[tuple[str, int], int]"
+    policy_state: Any
+    policy: Policy
+    decisions: list[Decision]
+    places_left: int
+    expiries_left: int
+
+
+def thaw(s: State) -> Draft:
+    return Draft(
+        s.settings, s.now, s.started_at, s.open, s.replicas, s.names, s.servers, s.runs, s.turns, s.callers, s.dataplanes,
+        s.dataplane_names, s.ids, s.responses, s.twins, s.identifying, s.queues, s.queue_keys, s.queues_of_home,
+        s.queues_of_model, s.ranks, s.timers, s.dirty,
+        s.stale, s.serial, s.counters, s.phases, s.policy_state,
+        POLICIES[s.settings.policy], [], s.settings.places_per_step_max, s.settings.expiries_per_step_max,
+    )  # fmt: skip
+
+
+def freeze(d: Draft) -> State:
+    return State(
+        d.settings, d.now, d.started_at, d.open, d.replicas, d.names, d.servers, d.runs, d.turns, d.callers, d.dataplanes,
+        d.dataplane_names, d.ids, d.responses, d.twins, d.identifying, d.queues, d.queue_keys, d.queues_of_home,
+        d.queues_of_model, d.ranks, d.timers, d.dirty,
+        d.stale, d.serial, d.counters, d.phases, d.policy_state,
+    )  # fmt: skip
+
+
+# ---- small tables -----------------------------------------------------------------------------------------------
+
+
+def bump(d: Draft, counter: str, by: int = 1) -> None:
+    d.counters = d.counters.set(counter, d.counters.get(counter, 0) + by)
+
+
+def arm(d: Draft, at: float, timer: Timer, of: str, detail: str = "") -> None:
+    d.timers = d.timers.add((at, int(timer), of, detail))
+
+
+def disarm(d: Draft, at: float, timer: Timer, of: str, detail: str = "") -> None:
+    d.timers = d.timers.remove((at, int(timer), of, detail))
+
+
+def mark_dirty(d: Draft, *replicas: str) -> None:
+    """These may take a held turn now."""
+    for name in replicas:
+        if name not in d.dirty:
+            d.dirty = (*d.dirty, name)
+
+
+def put_replica(d: Draft, replica: Replica) -> None:
+    """Store it; a removed one goes when nothing is counted there any more."""
+    if replica.removed and not (replica.in_flight or replica.passes or replica.reserved):
+        d.replicas = d.replicas.delete(replica.name) if replica.name in d.replicas else d.replicas
+    else:
+        d.replicas = d.replicas.set(replica.name, replica)
+
+
+def reserve_places(d: Draft, name: str, by: int) -> None:
+    """`by` more paused interactive branches hold a place at this replica."""
+    replica = d.replicas.get(name)
+    if replica is None or not by:
+        return
+    put_replica(d, replace(replica, reserved=replica.reserved + by))
+    if by < 0:
+        mark_dirty(d, name)
+
+
+def dataplane_of(d: Draft, name: str) -> Dataplane:
+    """The record of a dataplane, made if it is not known yet."""
+    found = d.dataplanes.get(name)
+    if found is None:
+        found = Dataplane(name)
+        put_dataplane(d, found)
+        d.dataplane_names = d.dataplane_names.add(name)
+    return found
+
+
+def put_dataplane(d: Draft, dataplane: Dataplane) -> None:
+    d.dataplanes = d.dataplanes.set(dataplane.name, dataplane)
+
+
+def put_turn(d: Draft, turn: Turn) -> None:
+    d.turns = d.turns.set(turn.id, turn)
+
+
+def count_caller(d: Draft, flow: str, *, in_flight: int = 0, held: int = 0) -> None:
+    """Keeps the order of the flows that have held turns."""
+    old = d.callers.get(flow, NOBODY)
+    new = Caller(old.in_flight + in_flight, old.held + held)
+    rank = d.policy.flow_key(d, flow, new)
+    if old.held and (rank != old.rank or not new.held):
+        d.ranks = d.ranks.remove((old.rank, flow))
+    if new.held and (rank != old.rank or not old.held):
+        d.ranks = d.ranks.add((rank, flow))
+    if new.in_flight or new.held:
+        d.callers = d.callers.set(flow, Caller(new.in_flight, new.held, rank))
+    elif flow in d.callers:
+        d.callers = d.callers.delete(flow)
+
+
+# ---- held turns -------------------------------------------------------------------------------------------------
+
+
+def enqueue(d: Draft, turn: Turn, key: QueueKey) -> Turn:
+    """Hold the turn in this queue; its place in its flow is fixed when it is first held. Returns it as stored."""
+    if not turn.place:
+        d.serial += 1
+        turn = replace(turn, place=d.policy.place_in_flow(d, turn))
+    turn = replace(turn, queue=key)
+    queue = d.queues.get(key)
+    if queue is None:
+        queue = Queue(Map())
+        d.queue_keys = d.queue_keys.add(key)
+        _index_queue(d, key)
+    flow = queue.flows.get(turn.flow, EMPTY_FLOW)
+    grown = flow.add((turn.place, turn.id))
+    heads = _moved_head(queue.heads, turn.flow, flow, grown)
+    d.queues = d.queues.set(key, Queue(queue.flows.set(turn.flow, grown), heads, queue.size + 1))
+    put_turn(d, turn)
+    count_caller(d, turn.flow, held=1)
+    return turn
+
+
+def dequeue(d: Draft, turn: Turn) -> Turn:
+    """The turn no longer waits in its queue. Returns it as it must be stored or dropped by the caller."""
+    key = turn.queue
+    if key is None:
+        return turn
+    queue = d.queues[key]
+    flow = queue.flows[turn.flow]
+    shrunk = flow.remove((turn.place, turn.id))
+    heads = _moved_head(queue.heads, turn.flow, flow, shrunk)
+    if queue.size == 1:
+        d.queues = d.queues.delete(key)
+        d.queue_keys = d.queue_keys.remove(key)
+        d.stale = d.stale.remove(key)
+        _unindex_queue(d, key)
+    else:
+        flows = queue.flows.set(turn.flow, shrunk) if shrunk else queue.flows.delete(turn.flow)
+        d.queues = d.queues.set(key, Queue(flows, heads, queue.size - 1))
+    count_caller(d, turn.flow, held=-1)
+    return replace(turn, queue=None)
+
+
+def _moved_head(heads: Flow, flow: str, old: Flow, new: Flow) -> Flow:
+    before = old.first()[0] if old else None
+    after = new.first()[0] if new else None
+    if before == after:
+        return heads
+    if before is not None:
+        heads = heads.remove((before, flow))
+    return heads if after is None else heads.add((after, flow))
+
+
+def bound_home(d: Draft, key: QueueKey) -> str:
+    """The home that this queue's turns must go to; empty if there is none, or it can't serve them any more."""
+    replica = d.replicas.get(key.home) if key.home else None
+    if replica is None or replica.health is Health.UNHEALTHY or not serves(replica, key.kind, key.model, key.api):
+        return ""
+    return key.home
+
+
+def serves(replica: Replica, kind: str, model: str, api: str) -> bool:
+    if replica.removed or replica.models is None or model not in replica.models or not takes_kind(replica, kind):
+        return False
+    return not replica.apis or kind != "generative" or api in replica.apis
+
+
+def takes_kind(replica: Replica, kind: str) -> bool:
+    """A classifier takes classifier turns only; embeddings also go to generative replicas, which serve them by model."""
+    mine = replica.spec.kind
+    return mine.value == kind or (kind == Kind.EMBEDDING.value and mine is Kind.GENERATIVE)
+
+
+def _index_queue(d: Draft, key: QueueKey) -> None:
+    home = bound_home(d, key)
+    if home:
+        d.queues_of_home = d.queues_of_home.set(home, tuple(sorted((*d.queues_of_home.get(home, ()), key))))
+    else:
+        of = (key.kind, key.model)
+        d.queues_of_model = d.queues_of_model.set(of, tuple(sorted((*d.queues_of_model.get(of, ()), key))))
+
+
+def _unindex_queue(d: Draft, key: QueueKey) -> None:
+    home = bound_home(d, key)
+    if home:
+        rest = tuple(other for other in d.queues_of_home[home] if other != key)
+        d.queues_of_home = d.queues_of_home.set(home, rest) if rest else d.queues_of_home.delete(home)
+    else:
+        of = (key.kind, key.model)
+        rest = tuple(other for other in d.queues_of_model[of] if other != key)
+        d.queues_of_model = d.queues_of_model.set(of, rest) if rest else d.queues_of_model.delete(of)
+
+
+def replicas_changed(d: Draft) -> None:
+    """Health, models or configuration changed: where held turns may go is worked out anew, and each may have to be told something else."""
+    servers: dict[tuple[str, str], tuple[str, ...]] = {}
+    for name in d.names:
+        replica = d.replicas[name]
+        for model in replica.models or ():
+            for kind in Kind:
+                if takes_kind(replica, kind.value):
+                    servers[kind.value, model] = (*servers.get((kind.value, model), ()), name)
+    d.servers = Map(servers)
+    d.queues_of_home, d.queues_of_model = Map(), Map()
+    for key in d.queue_keys:
+        _index_queue(d, key)
+    d.stale = d.queue_keys
+    mark_dirty(d, *d.names)

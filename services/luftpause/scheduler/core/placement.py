@@ -1,0 +1,269 @@
+"""Where does a turn go now, or why does it wait?"""
+
+from msgspec.structs import replace
+
+from luftpause.scheduler.core.decisions import Held, HoldReason, Place, Refuse
+from luftpause.scheduler.core.events import Kind, TurnClass
+from luftpause.scheduler.core.indexes import (
+    Draft,
+    arm,
+    bound_home,
+    bump,
+    count_caller,
+    dataplane_of,
+    dequeue,
+    disarm,
+    enqueue,
+    mark_dirty,
+    put_dataplane,
+    put_replica,
+    put_turn,
+)  # fmt: skip
+from luftpause.scheduler.core.model import Health, Lane, QueueKey, Replica, Run, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.order import Candidate, next_turn
+from luftpause.scheduler.core.runs import follow, lane_of, move_home, put_run, with_lane
+from luftpause.scheduler.core.verdicts import Refusal, candidates, verdict
+
+CLASSES = (int(TurnClass.INTERACTIVE), int(TurnClass.BATCH))
+
+
+def settle(d: Draft) -> None:
+    """Place held turns until nothing moves or this step has placed enough."""
+    while d.dirty and d.places_left > 0:
+        if not d.open or not d.queue_keys:
+            d.dirty = ()
+            return
+        best = _best(d)
+        if best is None:
+            d.dirty = ()
+            return
+        turn = d.turns[best[3]]
+        key = queue_key(d, turn)
+        place(d, turn, choose(d, turn, key, candidates(d, key)))
+
+
+def _best(d: Draft) -> Candidate | None:
+    """
+    The next turn for any replica that may have room: classes in order over all of them, then flow and arrival.
+
+    Replicas without room are dropped from `dirty` on the way, so that they are not asked again for the next placement.
+    """
+    for turn_class in CLASSES:
+        best: Candidate | None = None
+        idle: list[str] = []
+        for name in d.dirty:
+            replica = d.replicas.get(name)
+            found = next_turn(d, replica, turn_class) if replica is not None and replica.health is Health.HEALTHY else None
+            if found is None and turn_class == CLASSES[-1]:
+                idle.append(name)
+            elif found is not None and (best is None or found < best):
+                best = found
+        if idle:
+            d.dirty = tuple(name for name in d.dirty if name not in idle)
+        if best is not None:
+            return best
+    return None
+
+
+def queue_key(d: Draft, turn: Turn) -> QueueKey:
+    """Where the turn may go, as things stand."""
+    dataplane = dataplane_of(d, turn.dataplane)
+    unusable = tuple(name for name, _ in dataplane.unusable)
+    home = strict_home(d, turn)
+    if home in turn.without or home in unusable:
+        home = ""
+    return QueueKey(
+        int(turn.turn_class), turn.kind.value, turn.model, turn.api, home, tuple(sorted(turn.without)), unusable, dataplane.suspects
+    )
+
+
+def strict_home(d: Draft, turn: Turn) -> str:
+    """The only replica for this turn while it can serve: its lane generates or is paused there, or it stores the previous response."""
+    if turn.kind is not Kind.GENERATIVE or d.settings.stickiness == "off":
+        return ""
+    if turn.kept_home:
+        return turn.kept_home
+    run = d.runs.get(turn.run)
+    lane = lane_of(run, turn.model) if run else None
+    return lane.home if lane and (lane.in_flight or lane.branches) else ""
+
+
+def choose(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> str:
+    """The replica among `able` that it goes to now; empty if none admits it."""
+    admitting = [replica for replica in able if d.policy.opens(d, replica, key) is None and d.policy.admits(d, replica, turn) is None]
+    if not admitting:
+        return ""
+    home = ""
+    if d.settings.stickiness == "strict" and turn.kind is Kind.GENERATIVE:
+        run = d.runs.get(turn.run)
+        lane = lane_of(run, turn.model) if run else None
+        home = lane.home if lane else ""
+    return d.policy.choose(d, turn, home, admitting).name
+
+
+def place_or_hold(d: Draft, turn: Turn) -> None:
+    """A turn that is in no queue: place it, hold it or refuse it."""
+    key = queue_key(d, turn)
+    able = candidates(d, key)
+    judged = verdict(d, key, able)
+    if isinstance(judged, Refusal):
+        refuse(d, turn, judged)
+    elif judged is not None:
+        hold(d, turn, key, judged)
+    elif d.dirty and d.queue_keys:  # turns that were held before it may have to go first: settle finds the order
+        hold(d, turn, key, full_reason(d, turn, key, able))
+        mark_dirty(d, *(replica.name for replica in able))
+    elif name := choose(d, turn, key, able):
+        place(d, turn, name)
+    else:
+        hold(d, turn, key, full_reason(d, turn, key, able))
+
+
+def full_reason(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> HoldReason:
+    """Why a turn waits although a healthy replica serves its model."""
+    refusals = [d.policy.opens(d, replica, key) or d.policy.admits(d, replica, turn) for replica in able]
+    if HoldReason.RESERVED in refusals:
+        return HoldReason.RESERVED
+    if bound_home(d, key):
+        return HoldReason.STICKY
+    return next((reason for reason in refusals if reason is not None), HoldReason.CAPPED)
+
+
+def hold(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason) -> None:
+    run = d.runs.get(turn.run)
+    if run is not None and turn.id not in run.held:
+        put_run(d, replace(run, held=(*run.held, turn.id)))
+    explain(d, enqueue(d, replace(turn, phase=TurnPhase.HELD), key), reason)
+
+
+def explain(d: Draft, turn: Turn, reason: HoldReason) -> Turn:
+    """Tell why it is held, if that is news."""
+    if turn.reason is reason:
+        put_turn(d, turn)
+        return turn
+    since = d.now if reason is HoldReason.NO_REPLICA else 0.0
+    turn = replace(turn, reason=reason, no_replica_since=since)
+    put_turn(d, turn)
+    if since and d.settings.no_replica == "refuse":
+        arm(d, since + d.settings.no_replica_seconds, Timer.NO_REPLICA, turn.id)
+    bump(d, f"held/{reason.value}")
+    d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, reason))
+    return turn
+
+
+def refuse(d: Draft, turn: Turn, refusal: Refusal) -> None:
+    """Answer with an error; the turn is gone."""
+    drop_waiting(d, turn)
+    bump(d, f"refused/{refusal.code}")
+    d.decisions.append(
+        Refuse(
+            turn.dataplane, turn.id, turn.attempt, turn.run_id, refusal.status, refusal.code, refusal.message, refusal.retry_after_seconds
+        )
+    )
+
+
+def drop_waiting(d: Draft, turn: Turn) -> None:
+    """Take a turn that is held (or about to be) out of everything that knows it."""
+    dequeue(d, turn)
+    d.identifying = d.identifying.remove(turn.id)
+    if turn.id in d.turns:
+        d.turns = d.turns.delete(turn.id)
+    dataplane = dataplane_of(d, turn.dataplane)
+    put_dataplane(d, replace(dataplane, turns=dataplane.turns.remove(turn.id)))
+    run = d.runs.get(turn.run)
+    if run is not None and turn.id in run.held:
+        put_run(d, replace(run, held=tuple(other for other in run.held if other != turn.id)))
+
+
+# ---- placing ----------------------------------------------------------------------------------------------------
+
+
+def place(d: Draft, turn: Turn, name: str) -> None:
+    """Give the turn to this replica."""
+    strict = bool(turn.queue.home if turn.queue else strict_home(d, turn))
+    turn = dequeue(d, turn)
+    replica = d.replicas[name]
+    d.places_left -= 1
+    held_seconds = max(d.now - turn.arrived, 0.0) if turn.reason is not None else 0.0
+    turn = replace(
+        turn, phase=TurnPhase.IN_FLIGHT, replica=name, placed=d.now, expires=d.now + d.settings.turn_timeout_seconds, report=replica.report,
+        held_seconds=held_seconds, strict=strict,
+    )  # fmt: skip
+    turn = count_in_flight(d, turn)
+    bump(d, "placed")
+    d.decisions.append(placed(turn))
+
+
+def placed(turn: Turn) -> Place:
+    return Place(turn.dataplane, turn.id, turn.attempt, turn.run_id, turn.replica, turn.turn_seq, turn.reason, turn.held_seconds)
+
+
+def count_in_flight(d: Draft, turn: Turn, *, counted_now: bool = True) -> Turn:
+    """Count the turn at its replica, caller, dataplane and run, and store it. Not `counted_now`: it was placed by an earlier scheduler."""
+    replica = d.replicas.get(turn.replica)
+    generative = turn.kind is Kind.GENERATIVE
+    if replica is not None and generative:
+        put_replica(d, replace(replica, in_flight=replica.in_flight + 1, burst=replica.burst + counted_now))
+    elif replica is not None:
+        put_replica(d, replace(replica, passes=replica.passes + 1))
+    count_caller(d, turn.flow, in_flight=1)
+    dataplane = dataplane_of(d, turn.dataplane)
+    put_dataplane(d, replace(dataplane, in_flight=dataplane.in_flight + 1, turns=dataplane.turns.add(turn.id)))
+    arm(d, turn.expires, Timer.TURN, turn.id)
+    if generative:
+        turn = _run_generates(d, turn)
+    put_turn(d, turn)
+    return turn
+
+
+def _run_generates(d: Draft, turn: Turn) -> Turn:
+    """Its lane generates at the turn's replica from now on. Returns the turn with its number in the run."""
+    run = d.runs[turn.run]
+    if turn.turn_seq == 0:
+        turn = replace(turn, turn_seq=run.turn_seq + 1)
+        run = follow(d, run, turn)
+    lane = lane_of(run, turn.model) or Lane(turn.model)
+    if turn.turn_seq >= lane.turn_seq:
+        if lane.home and lane.home != turn.replica:
+            bump(d, "moved")
+        lane = replace(move_home(d, lane, turn.replica), turn_seq=turn.turn_seq)
+    lane = replace(lane, in_flight=lane.in_flight + 1)
+    run = replace(
+        with_lane(run, lane), in_flight=run.in_flight + 1, turn_seq=max(run.turn_seq, turn.turn_seq), seen=d.now,
+        held=tuple(other for other in run.held if other != turn.id) if run.held else (),
+    )  # fmt: skip
+    requeue_lane(d, put_run(d, run), turn.model)
+    return turn
+
+
+def requeue_lane(d: Draft, run: Run, model: str) -> None:
+    """The lane's phase or home changed: its held turns may go elsewhere now, or only home."""
+    for id_ in run.held:
+        turn = d.turns[id_]
+        if turn.model == model and turn.phase is TurnPhase.HELD:
+            requeue(d, turn)
+
+
+def requeue(d: Draft, turn: Turn) -> None:
+    key = queue_key(d, turn)
+    if key == turn.queue:
+        return
+    enqueue(d, dequeue(d, turn), key)
+    d.stale = d.stale.add(key)
+    mark_dirty(d, *(replica.name for replica in candidates(d, key)))
+
+
+def uncount(d: Draft, turn: Turn) -> None:
+    """A turn in flight has ended in whatever way: its place is free. Its run is the caller's affair."""
+    replica = d.replicas.get(turn.replica)
+    if replica is not None and turn.kind is Kind.GENERATIVE:
+        burst = replica.burst - 1 if turn.report == replica.report and replica.burst else replica.burst
+        put_replica(d, replace(replica, in_flight=replica.in_flight - 1, burst=burst))
+    elif replica is not None:
+        put_replica(d, replace(replica, passes=replica.passes - 1))
+    mark_dirty(d, turn.replica)
+    count_caller(d, turn.flow, in_flight=-1)
+    dataplane = dataplane_of(d, turn.dataplane)
+    put_dataplane(d, replace(dataplane, in_flight=dataplane.in_flight - 1, turns=dataplane.turns.remove(turn.id), active_at=d.now))
+    disarm(d, turn.expires, Timer.TURN, turn.id)
+    d.turns = d.turns.delete(turn.id)

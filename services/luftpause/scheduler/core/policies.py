@@ -1,0 +1,112 @@
+"""Which rules decide who waits, who goes first and where?
+
+A policy is a value: pure functions over what `Facts` shows. `decide` calls them; they never change anything.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from immutables import Map
+from msgspec import Struct
+
+from luftpause.scheduler.core import admission
+from luftpause.scheduler.core.decisions import HoldReason
+from luftpause.scheduler.core.events import Event, TurnClass
+from luftpause.scheduler.core.model import Caller, PlaceInFlow, QueueKey, Replica, Run, Settings, Turn
+
+
+class Facts(Protocol):
+    """What a policy may read. Both `State` and the draft of a step have it."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def now(self) -> float: ...
+    @property
+    def replicas(self) -> "Map[str, Replica]": ...
+    @property
+    def runs(self) -> "Map[str, Run]": ...
+    @property
+    def turns(self) -> "Map[str, Turn]": ...
+    @property
+    def serial(self) -> int: ...
+    @property
+    def policy_state(self) -> Any: ...
+
+
+class Learned(Struct, frozen=True, gc=False):
+    """What a policy made of an event: its new state, the replicas that may take a held turn now, the flows whose key may have changed."""
+
+    policy_state: Any = None
+    replicas: tuple[str, ...] = ()
+    flows: tuple[str, ...] = ()
+
+
+class Policy(Struct, frozen=True, gc=False):
+    """
+    `absorb` runs after the tables have absorbed the event. `flow_key` orders flows (smaller first) and is evaluated again for each flow
+    that an event touched; `place_in_flow` orders a flow's turns and is fixed when a turn is first held. `opens` says whether a replica
+    takes any turn of a queue, `admits` whether it takes this one: None, or why not. What `opens` refuses `admits` must refuse too, so that
+    a full pool costs one question. `choose` picks among replicas that admit the turn. `reserve` is how long a paused branch holds a place:
+    seconds, 0 not at all.
+    """
+
+    initial: Callable[[Settings], Any]
+    absorb: Callable[[Facts, Event], Learned]
+    flow_key: Callable[[Facts, str, Caller], Any]
+    place_in_flow: Callable[[Facts, Turn], PlaceInFlow]
+    opens: Callable[[Facts, Replica, QueueKey], HoldReason | None]
+    admits: Callable[[Facts, Replica, Turn], HoldReason | None]
+    choose: Callable[[Facts, Turn, str, Sequence[Replica]], Replica]
+    reserve: Callable[[Facts, TurnClass], float]
+
+
+# ---- original: the rules of the first system --------------------------------------------------------------------
+
+
+def _learns_nothing(facts: Facts, event: Event) -> Learned:
+    del facts, event
+    return NOTHING
+
+
+def _fewest_in_flight(facts: Facts, flow: str, caller: Caller) -> int:
+    del facts, flow
+    return caller.in_flight
+
+
+def _first_come(facts: Facts, turn: Turn) -> PlaceInFlow:
+    return (turn.arrived, facts.serial)
+
+
+def _opens(facts: Facts, replica: Replica, queue: QueueKey) -> HoldReason | None:
+    return admission.admits(replica, queue.kind, queue.turn_class, facts.settings)
+
+
+def _admits(facts: Facts, replica: Replica, turn: Turn) -> HoldReason | None:
+    return admission.admits(replica, turn.kind.value, turn.turn_class, facts.settings)
+
+
+def _choose(facts: Facts, turn: Turn, home: str, replicas: Sequence[Replica]) -> Replica:
+    return admission.most_room(replicas, turn.kind.value, turn.turn_class, home, facts.settings)
+
+
+def _reserve(facts: Facts, turn_class: TurnClass) -> float:
+    if turn_class is not TurnClass.INTERACTIVE:
+        return 0.0
+    return facts.settings.reserve_seconds_max or float("inf")
+
+
+NOTHING = Learned()
+
+ORIGINAL = Policy(
+    initial=lambda _: None,
+    absorb=_learns_nothing,
+    flow_key=_fewest_in_flight,
+    place_in_flow=_first_come,
+    opens=_opens,
+    admits=_admits,
+    choose=_choose,
+    reserve=_reserve,
+)
+
+POLICIES = {"original": ORIGINAL}

@@ -1,0 +1,100 @@
+"""What do probes and configuration say about replicas?"""
+
+from msgspec.structs import replace
+
+from luftpause.scheduler.core.admission import reported
+from luftpause.scheduler.core.dataplanes import trusted
+from luftpause.scheduler.core.decisions import ReplicasChanged
+from luftpause.scheduler.core.events import ConfigChanged, ProbeOutcome, ReplicaProbed, ReplicaSpec
+from luftpause.scheduler.core.indexes import Draft, arm, bump, disarm, mark_dirty, put_replica, replicas_changed
+from luftpause.scheduler.core.model import Health, Replica, Timer
+
+
+def fresh_replica(spec: ReplicaSpec) -> Replica:
+    return Replica(spec.name, spec, models=spec.models, apis=spec.apis)
+
+
+def probed(d: Draft, e: ReplicaProbed) -> None:
+    old = d.replicas.get(e.replica)
+    if old is None or old.removed:
+        return
+    trusted(d, e.replica)
+    replica = d.replicas[e.replica]
+    replica = _answered(d, replica, e) if e.outcome is ProbeOutcome.OK else _missed(d, replica, e.outcome)
+    put_replica(d, replace(replica, probed_at=d.now))
+    mark_dirty(d, e.replica)
+    if (replica.health, replica.models, replica.apis) != (old.health, old.models, old.apis):
+        if replica.health is not old.health:
+            bump(d, f"replica/{replica.health.value}")
+        replicas_changed(d)
+        d.decisions.append(ReplicasChanged())
+
+
+def _answered(d: Draft, replica: Replica, e: ReplicaProbed) -> Replica:
+    replica = replace(
+        replica,
+        health=Health.HEALTHY,
+        misses=0,
+        models=replica.models if replica.spec.models is not None or e.models is None else e.models,
+        apis=replica.apis if replica.spec.apis or e.apis is None else e.apis,
+    )
+    before = replica
+    replica = reported(replica, e.load if replica.spec.capped else None, d.now, d.settings)
+    if before.load is not None:
+        disarm(d, stale_at(d, before), Timer.LOAD, replica.name)
+    if replica.load is not None:
+        arm(d, stale_at(d, replica), Timer.LOAD, replica.name)
+    return replica
+
+
+def _missed(d: Draft, replica: Replica, outcome: ProbeOutcome) -> Replica:
+    """Refused: nobody listens. Else after some misses in a row; a replica that delivers bytes is busy, not dead."""
+    if outcome is ProbeOutcome.REFUSED:
+        return replace(replica, health=Health.UNHEALTHY, misses=replica.misses + 1)
+    if d.now - replica.delivered_at <= d.settings.probe_seconds:
+        return replace(replica, misses=0)
+    misses = replica.misses + 1
+    dead = misses >= d.settings.probe_misses_max
+    return replace(replica, misses=misses, health=Health.UNHEALTHY if dead else replica.health)
+
+
+def stale_at(d: Draft, replica: Replica) -> float:
+    return replica.load_at + d.settings.load_stale_periods * d.settings.probe_seconds
+
+
+def load_too_old(d: Draft, name: str) -> None:
+    """No report for some periods: its load is unknown; the last cap holds."""
+    replica = d.replicas.get(name)
+    if replica is not None and replica.load is not None and d.now >= stale_at(d, replica):
+        put_replica(d, replace(replica, load=None, burst=0, report=replica.report + 1))
+        mark_dirty(d, name)
+
+
+def configured(d: Draft, e: ConfigChanged) -> None:
+    """The replicas from now on. One that points elsewhere starts anew; counts of turns in flight stay with the name."""
+    names = tuple(spec.name for spec in e.replicas)
+    for name in d.names:
+        if name not in names:
+            _forget_load(d, d.replicas[name])
+            put_replica(d, replace(d.replicas[name], removed=True))
+    for spec in e.replicas:
+        put_replica(d, _configured(d, d.replicas.get(spec.name), spec))
+    d.names = names
+    replicas_changed(d)
+    d.decisions.append(ReplicasChanged())
+
+
+def _configured(d: Draft, old: Replica | None, spec: ReplicaSpec) -> Replica:
+    if old is None:
+        return fresh_replica(spec)
+    if old.removed or old.spec.url != spec.url or old.spec.kind is not spec.kind:
+        _forget_load(d, old)
+        fresh = fresh_replica(spec)
+        return replace(fresh, in_flight=old.in_flight, passes=old.passes, reserved=old.reserved, report=old.report + 1)
+    learned = old.models if old.spec.models is None else None
+    return replace(old, spec=spec, models=spec.models if spec.models is not None else learned, apis=spec.apis or old.apis)
+
+
+def _forget_load(d: Draft, replica: Replica) -> None:
+    if replica.load is not None:
+        disarm(d, stale_at(d, replica), Timer.LOAD, replica.name)

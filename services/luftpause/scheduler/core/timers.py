@@ -1,0 +1,134 @@
+"""What is due by now?"""
+
+from typing import assert_never
+
+from luftpause.scheduler.core import dataplanes, identity, replicas, runs, turns
+from luftpause.scheduler.core.decisions import HoldReason
+from luftpause.scheduler.core.indexes import Draft
+from luftpause.scheduler.core.model import Replica, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.placement import explain, full_reason, queue_key, refuse
+from luftpause.scheduler.core.verdicts import Refusal, candidates, no_replica, verdict
+
+
+def fire(d: Draft) -> None:
+    """Let everything happen that is due, oldest first, until this step has expired enough."""
+    while d.timers and d.expiries_left > 0:
+        at, timer, of, detail = d.timers.first()
+        if at > d.now:
+            return
+        d.timers = d.timers.remove((at, timer, of, detail))
+        d.expiries_left -= 1
+        _fired(d, Timer(timer), of, detail)
+
+
+def _fired(d: Draft, timer: Timer, of: str, detail: str) -> None:
+    match timer:
+        case Timer.GATE:
+            dataplanes.open_gate(d)
+        case Timer.IDENTITY:
+            _identity(d, of)
+        case Timer.RESERVE:
+            runs.reserve_ended(d, of, detail)
+        case Timer.LOAD:
+            replicas.load_too_old(d, of)
+        case Timer.NO_REPLICA:
+            _no_replica(d, of)
+        case Timer.LOST:
+            dataplanes.lost_for_good(d, of, detail)
+        case _:
+            _forgotten(d, timer, of, detail)
+
+
+def _forgotten(d: Draft, timer: Timer, of: str, detail: str) -> None:
+    match timer:
+        case Timer.TURN:
+            _turn(d, of)
+        case Timer.RUN:
+            _run(d, of)
+        case Timer.IDS:
+            identity.sweep_ids(d, of)
+        case Timer.TWIN:
+            d.twins = d.twins.delete((of, detail)) if (of, detail) in d.twins else d.twins
+        case Timer.RESPONSE:
+            d.responses = d.responses.delete((detail, of)) if (detail, of) in d.responses else d.responses
+        case Timer.GATE | Timer.IDENTITY | Timer.RESERVE | Timer.LOAD | Timer.NO_REPLICA | Timer.LOST:
+            pass  # handled by _fired
+        case _:
+            assert_never(timer)
+
+
+def _identity(d: Draft, id_: str) -> None:
+    turn = d.turns.get(id_)
+    if turn is not None and turn.phase is TurnPhase.IDENTIFYING:
+        turns.identified(d, turn, "")
+
+
+def _no_replica(d: Draft, id_: str) -> None:
+    """`no_replica: refuse`: it has waited long enough for a replica to heal."""
+    turn = d.turns.get(id_)
+    if turn is None or turn.phase is not TurnPhase.HELD or turn.reason is not HoldReason.NO_REPLICA:
+        return
+    if d.now >= turn.no_replica_since + d.settings.no_replica_seconds:
+        refuse(d, turn, no_replica(turn.model, d.settings.probe_seconds))
+        turns.forget_unused(d, turn.run)
+
+
+def _turn(d: Draft, id_: str) -> None:
+    """Its end was not reported for long. A turn that its dataplane has lately named as alive stays."""
+    turn = d.turns.get(id_)
+    if turn is None or turn.phase is not TurnPhase.IN_FLIGHT:
+        return
+    dataplane = d.dataplanes.get(turn.dataplane)
+    if dataplane is not None and d.settings.turn_expiry == "silent" and id_ in dataplane.listed:
+        until = dataplane.listed_at + d.settings.turn_timeout_seconds
+        if until > d.now:
+            turns.prolong(d, turn, until)
+            return
+    turns.expired(d, turn)
+
+
+def _run(d: Draft, key: str) -> None:
+    run = d.runs.get(key)
+    if run is None:
+        return
+    due = run.seen + d.settings.run_idle_seconds
+    if run.held or run.in_flight:
+        due = max(due, d.now + d.settings.run_idle_seconds)
+    if due > d.now:
+        runs.prolong(d, run, due)
+    else:
+        runs.forget(d, run)
+
+
+# ---- held turns that must be told something else ----------------------------------------------------------------
+
+
+def retell(d: Draft) -> None:
+    """Refuse or explain anew the turns of queues whose replicas changed. What is too much for this step stays in `stale`."""
+    while d.stale and d.expiries_left > 0:
+        key = d.stale.first()
+        able = candidates(d, key)
+        judged = verdict(d, key, able)
+        queue = d.queues[key]
+        waiting = [id_ for _, flow in queue.heads for _, id_ in queue.flows[flow]]
+        for id_ in waiting:
+            if d.expiries_left <= 0:
+                return
+            _retell(d, d.turns[id_], judged, able)
+        d.stale = d.stale.remove(key)
+
+
+def _retell(d: Draft, turn: Turn, judged: Refusal | HoldReason | None, able: list[Replica]) -> None:
+    if isinstance(judged, Refusal):
+        d.expiries_left -= 1
+        refuse(d, turn, judged)
+        turns.forget_unused(d, turn.run)
+        return
+    reason = judged
+    if reason is None:
+        if turn.reason not in {HoldReason.NO_REPLICA, HoldReason.STARTING, HoldReason.IDENTITY}:
+            return  # why it is full may change with every turn that ends: that is not news
+        reason = full_reason(d, turn, queue_key(d, turn), able)
+    if reason is not turn.reason:
+        d.expiries_left -= 1
+        explain(d, turn, reason)

@@ -1,0 +1,86 @@
+"""Can any replica serve these turns at all, now or later?
+
+The rules for a model that nobody is known to serve:
+- models that are configured are known from the start, whatever the replica's health;
+- a replica without configured models that has never answered a probe may serve any model, so turns for unknown models are held until it has
+  answered (then placed or refused), is removed, or `no_replica: refuse` ends the wait;
+- otherwise the model is refused at once, with the list of what is served.
+"""
+
+from msgspec import Struct
+
+from luftpause.scheduler.core.decisions import HoldReason
+from luftpause.scheduler.core.indexes import Draft, bound_home, serves, takes_kind
+from luftpause.scheduler.core.model import Health, QueueKey, Replica
+
+MODELS_NAMED_MAX = 50  # in an error message
+RETRY_SECONDS_MIN = 1.0
+
+
+class Refusal(Struct, frozen=True, gc=False):
+    status: int
+    code: str
+    message: str
+    retry_after_seconds: float = 0.0
+
+
+RUN_ENDED = Refusal(409, "run_ended", "the run was ended while this turn was held")
+
+
+def candidates(d: Draft, key: QueueKey) -> list[Replica]:
+    """Healthy replicas that these turns may go to now, in configured order."""
+    home = bound_home(d, key)
+    names = (home,) if home else d.servers.get((key.kind, key.model), ())
+    found: list[Replica] = []
+    for name in names:
+        replica = d.replicas[name]
+        barred = name in key.without or name in key.unusable or name in key.suspect
+        if not barred and replica.health is Health.HEALTHY and serves(replica, key.kind, key.model, key.api):
+            found.append(replica)
+    return found
+
+
+def verdict(d: Draft, key: QueueKey, able: list[Replica]) -> Refusal | HoldReason | None:
+    """`able`: its candidates. None: they can serve these turns, as soon as they have room. Else why the turns wait or are refused."""
+    if able:
+        return None if d.open else HoldReason.STARTING
+    servers = [d.replicas[name] for name in d.servers.get((key.kind, key.model), ())]
+    if not servers:
+        return _unknown_model(d, key)
+    speaking = [replica for replica in servers if serves(replica, key.kind, key.model, key.api)]
+    if not speaking:
+        return _api_not_served(key, servers)
+    usable = [replica for replica in speaking if replica.name not in key.unusable]
+    if not usable:
+        names = ", ".join(replica.name for replica in speaking)
+        message = f"this dataplane can't use any replica that serves model {key.model!r} ({names}): see its log for the missing key"
+        return Refusal(503, "replica_unusable", message, d.settings.probe_seconds)
+    if key.without and all(replica.name in key.without or replica.health is Health.UNHEALTHY for replica in usable):
+        return unreachable(key.without, d.settings.probe_seconds)
+    return HoldReason.NO_REPLICA if d.open else HoldReason.STARTING
+
+
+def unreachable(names: tuple[str, ...], retry_seconds: float) -> Refusal:
+    message = "; ".join(f"engine {name}: could not be reached" for name in names)
+    return Refusal(502, "engine_unreachable", message, max(retry_seconds, RETRY_SECONDS_MIN))
+
+
+def no_replica(model: str, retry_seconds: float) -> Refusal:
+    message = f"every replica that serves model {model!r} is unhealthy; the turn waited for no_replica_seconds"
+    return Refusal(503, "no_replica", message, max(retry_seconds, RETRY_SECONDS_MIN))
+
+
+def _unknown_model(d: Draft, key: QueueKey) -> Refusal | HoldReason:
+    mine = [replica for name in d.names if takes_kind(replica := d.replicas[name], key.kind)]
+    if any(replica.models is None for replica in mine):
+        return HoldReason.NO_REPLICA if d.open else HoldReason.STARTING
+    served = sorted({model for replica in mine for model in replica.models or ()})
+    shown = ", ".join(served[:MODELS_NAMED_MAX]) + (f" and {len(served) - MODELS_NAMED_MAX} more" if len(served) > MODELS_NAMED_MAX else "")
+    message = f"no {key.kind} replica serves model '{key.model}'" + (f"; served: {shown}" if served else "; none serves any model")
+    return Refusal(404, "model_not_found", message)
+
+
+def _api_not_served(key: QueueKey, servers: list[Replica]) -> Refusal:
+    shown = "; ".join(f"{replica.name} serves {', '.join(replica.apis)}" for replica in servers[:MODELS_NAMED_MAX])
+    message = f"model '{key.model}' is served only by replicas without the {key.api} API ({shown})"
+    return Refusal(404, "api_not_served", message)
