@@ -261,7 +261,7 @@ class Engine:
 
     def _begin_decode(self, now: float) -> float:
         while not self._make_room(len(self._running)):
-            self._retract(now, min(self._running, key=lambda work: (work.generated, -work.prompt_tokens)))
+            self._retract(now, min(self._running, key=lambda work: (work.generated, -work.prompt_tokens, -work.order[1])))
         for work in self._running:
             work.private += 1
             work.computed += 1

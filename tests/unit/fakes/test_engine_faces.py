@@ -1,0 +1,88 @@
+"""What do the flavours show of themselves: metrics, errors, faults?"""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from luftpause_fakes import engine_metrics
+from luftpause_fakes.engine_faults import FaultError, Faults, changed, take
+from luftpause_fakes.engine_flavours import FLAVOURS
+from luftpause_fakes.engine_model import EngineCounters, Gauges
+
+
+def rows(flavour: str, *, by_priority: bool = False) -> dict[tuple[str, tuple], float]:
+    gauges = Gauges(
+        running=5, waiting=3, kv_used=400, kv_cached=100, kv_tokens=1000, running_by_priority={0: 4, 7: 1}, waiting_by_priority={0: 3}
+    )  # fmt: skip
+    counters = EngineCounters(finished=9, prompt_tokens=200, cached_tokens=50)
+    snapshot = engine_metrics.Snapshot("m", 5, 3, gauges, counters, by_priority)
+    families = text_string_to_metric_families(engine_metrics.page(flavour, snapshot))
+    return {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for family in families for sample in family.samples}
+
+
+def one(found: dict[tuple[str, tuple], float], name: str) -> list[float]:
+    return [value for (metric, _), value in found.items() if metric == name]
+
+
+@pytest.mark.parametrize(
+    ("flavour", "running", "waiting"),
+    [
+        ("sglang", "sglang:num_running_reqs", "sglang:num_queue_reqs"),
+        ("vllm", "vllm:num_requests_running", "vllm:num_requests_waiting"),
+        ("llamacpp", "llamacpp:requests_processing", "llamacpp:requests_deferred"),
+    ],
+)
+def test_each_flavour_tells_running_and_waiting_under_its_own_names(flavour: str, running: str, waiting: str) -> None:
+    found = rows(flavour)
+    assert (one(found, running), one(found, waiting)) == ([5], [3])
+
+
+def test_sglang_carries_its_labels_and_the_size_of_its_memory() -> None:
+    found = rows("sglang")
+    labels = (("engine_type", "unified"), ("model_name", "m"), ("moe_ep_rank", "0"), ("pp_rank", "0"), ("tp_rank", "0"))
+    assert found["sglang:token_usage", labels] == 0.4
+    assert found["sglang:max_total_num_tokens", labels] == 1000
+    assert found["sglang:cache_hit_rate", labels] == 0.25
+
+
+def test_with_priorities_sglang_has_a_total_and_one_series_per_class() -> None:
+    series = {
+        dict(labels)["priority"]: value
+        for (name, labels), value in rows("sglang", by_priority=True).items()
+        if name.endswith("num_running_reqs")
+    }
+    assert series == {"": 5, "0": 4, "7": 1}
+
+
+def test_vllm_has_a_second_waiting_metric_whose_name_only_begins_alike() -> None:
+    found = rows("vllm")
+    assert sorted(one(found, "vllm:num_requests_waiting_by_reason")) == [0, 3]
+    assert ("vllm:cache_config_info", (("block_size", "16"), ("engine", "0"), ("model_name", "m"), ("num_gpu_blocks", "62"))) in found
+
+
+def test_error_bodies_are_flat_for_sglang_and_wrapped_for_the_others() -> None:
+    flat = FLAVOURS["sglang"].not_found("x", ["m"]).body
+    assert (flat["object"], flat["code"]) == ("error", 404)
+    assert FLAVOURS["vllm"].not_found("x", ["m"]).body["error"]["type"] == "NotFoundError"
+    assert FLAVOURS["llamacpp"].too_long(9, 5).body["error"]["type"] == "exceed_context_size_error"
+
+
+def test_a_full_queue_is_a_stream_event_for_sglang_and_a_status_for_vllm() -> None:
+    assert FLAVOURS["sglang"].queue_full("queue_full").in_stream
+    assert FLAVOURS["sglang"].queue_full("queue_full").in_event()["error"]["message"] == "The request queue is full."
+    assert "higher priority" in FLAVOURS["sglang"].queue_full("outranked").body["message"]
+    assert not FLAVOURS["vllm"].queue_full("queue_full").in_stream
+
+
+def test_orders_add_up_and_counts_run_down() -> None:
+    faults = changed(Faults(), b'{"refuse_status": 429, "refuse_times": 2}')
+    faults = changed(faults, b'{"loading": true}')
+    assert (faults.refuse_status, faults.loading) == (429, True)
+    assert [take(faults, "refuse") for _ in range(3)] == [True, True, False]
+    assert not take(faults, "die")
+    assert changed(faults, b'{"refuse_status": null}').refuse_status is None
+
+
+@pytest.mark.parametrize("body", [b'{"dye_after_tokens": 1}', b'{"refuse_status": 200}', b'{"gauges": "true lies"}', b"no", b"[]"])
+def test_an_impossible_order_names_the_fields(body: bytes) -> None:
+    with pytest.raises(FaultError, match="the fields are refuse_status"):
+        changed(Faults(), body)
