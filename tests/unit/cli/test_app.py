@@ -1,0 +1,53 @@
+"""Does each command answer a person as it should, and quickly?"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from luftpause import __version__
+from luftpause.cli import app as cli
+
+runner = CliRunner()
+
+
+def luftpause(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "luftpause", *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def commands() -> list[str]:
+    return [command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback]
+
+
+def test_the_version_is_printed() -> None:
+    assert runner.invoke(cli.app, ["version"]).output == f"{__version__}\n"
+
+
+@pytest.mark.parametrize("command", [*commands(), "config"])
+def test_every_command_explains_itself(command: str) -> None:
+    answer = runner.invoke(cli.app, [command.replace("_", "-"), "--help"])
+    assert answer.exit_code == 0
+    assert answer.output.startswith("Usage: ")
+
+
+def test_help_imports_nothing_that_a_service_needs() -> None:
+    heavy = "{'mcp', 'fastapi', 'grpc', 'httpx', 'uvicorn', 'rich.progress', 'xllamacpp'}"
+    program = f"import sys, luftpause.cli.app; print(sorted({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_good_configuration_is_called_good(tmp_path: Path) -> None:
+    file = tmp_path / "luftpause.yaml"
+    file.write_text("replicas:\n- {name: a, url: 'http://x'}\n")
+    checked = luftpause("config", "check", str(file))
+    assert (checked.returncode, checked.stdout) == (0, f"{file}: ok; replicas: a; tool servers: none\n")
+
+
+def test_a_mistake_in_the_configuration_is_shown_without_a_traceback(tmp_path: Path) -> None:
+    file = tmp_path / "luftpause.yaml"
+    file.write_text("replicas:\n- {name: a, url: 'http://x', helth: /h}\n")
+    checked = luftpause("config", "check", str(file))
+    assert checked.returncode == 2
+    assert checked.stderr == f"luftpause: {file}:2: replicas[0].helth: unknown key; did you mean health?\n"
