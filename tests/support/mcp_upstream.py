@@ -17,6 +17,7 @@ import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 STDOUT = os.dup(1)  # the SDK's stdio server sends what is printed elsewhere
@@ -38,10 +39,13 @@ class Upstream:
         with self.record.open("a") as file:
             file.write(line + "\n")
 
-    def server(self) -> Server[Any]:
-        return Server(
+    def server(self, *, legacy: bool) -> Server[Any]:
+        server: Server[Any] = Server(
             "upstream", version="1", on_list_tools=self.list_tools, on_call_tool=self.call, on_subscriptions_listen=ListenHandler(self.bus)
         )
+        if legacy:
+            server.middleware.append(without_discover)
+        return server
 
     async def list_tools(self, ctx: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         start = int(params.cursor) if params and params.cursor else 0
@@ -107,6 +111,12 @@ class Upstream:
                 return said(f"{name} was called")
 
 
+async def without_discover(ctx: Any, call_next: Any) -> Any:
+    if ctx.method == "server/discover":
+        raise MCPError(code=types.METHOD_NOT_FOUND, message="Method not found")
+    return await call_next(ctx)
+
+
 def said(text: str, *, failed: bool = False) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=failed)
 
@@ -116,8 +126,9 @@ async def main() -> None:
     parser.add_argument("--http", type=int)
     parser.add_argument("--record", type=Path, required=True)
     parser.add_argument("--only", nargs="*")
+    parser.add_argument("--legacy", action="store_true")
     options = parser.parse_args()
-    server = Upstream(options.only or NAMES, options.record).server()
+    server = Upstream(options.only or NAMES, options.record).server(legacy=options.legacy)
     if options.http is None:
         os.write(STDOUT, b"Starting up ...\n")
         async with stdio_server() as (read, write):

@@ -12,6 +12,7 @@ import msgspec
 from luftpause.kit import serve
 from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.errors import LuftpauseError
+from luftpause.runtime.mcp_tools.sessions import LiveSessions
 from luftpause.runtime.ports import RunState, RunView, ServerState, ServiceClass, SpawnRequest, ToolResult, ToolSpec
 from luftpause.runtime.service import serving
 
@@ -81,6 +82,9 @@ class FakeTools:
     def servers(self) -> tuple[ServerState, ...]:
         return (ServerState("wiki", connected=True, tools=1), ServerState("mail", connected=False, error="it answered with status 401"))
 
+    async def ready(self, seconds_max: float) -> None:
+        pass
+
     async def call(self, name: str, arguments: dict[str, Any], traceparent: str = "") -> ToolResult:
         return ToolResult(f"{name} was called")
 
@@ -102,5 +106,5 @@ async def served(config: RuntimeConfig | None = None, **settings: Any) -> AsyncG
     config = config or RuntimeConfig(port=0, **settings)
     runs = FakeRuns()
     sock = serve.listen(config.host, config.port, option="runtime.port")
-    async with serving(config, runs, runs.everything, FakeTools(), sock):
+    async with serving(config, runs, runs.everything, FakeTools(), LiveSessions(config.session_idle_seconds), sock):
         yield Served(serve.url_of(sock), runs)

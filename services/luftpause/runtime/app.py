@@ -1,10 +1,67 @@
 """How does the runtime start, serve and stop?"""
 
+import asyncio
+import contextlib
+import ipaddress
+import os
 from pathlib import Path
+from typing import Final
 
-from luftpause.kit.config import Config
+from luftpause.kit import serve as kit
+from luftpause.kit.config import Config, RuntimeConfig
+from luftpause.kit.logs import Log
+from luftpause.runtime.journal import Journal
+from luftpause.runtime.mcp_tools.sessions import LiveSessions
+from luftpause.runtime.model_client import DataplaneClient
+from luftpause.runtime.runs import RunService
+from luftpause.runtime.service import serving
+from luftpause.runtime.tools.toolbox import Tools
+
+NOW_SECONDS: Final = 0.8
+
+_log = Log("runtime")
 
 
 async def serve(config: Config, *, announce: Path | None = None) -> None:
     """Run the runtime until SIGTERM or SIGINT; writes where it listens to `announce`."""
-    raise NotImplementedError
+    async with kit.stop_signals() as stop:
+        work = asyncio.create_task(_serve(config.runtime, announce, stop.asked))
+        hurry = asyncio.create_task(stop.now.wait())
+        await asyncio.wait({work, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            # The journal holds whatever was shown, so nothing is lost by leaving in the middle.
+            asyncio.get_running_loop().call_later(NOW_SECONDS, os._exit, 0)
+            work.cancel()
+        hurry.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+
+
+async def _serve(config: RuntimeConfig, announce: Path | None, asked: asyncio.Event) -> None:
+    sock = kit.listen(config.host, config.port, option="runtime.port")
+    _warn_if_open(config.host)
+    sessions = LiveSessions(config.session_idle_seconds)
+    async with (
+        await Journal.open(config) as journal,
+        DataplaneClient(config) as model,
+        Tools(config) as tools,
+        RunService(config, model, tools, journal, owner_lives=sessions.lives) as runs,
+        serving(config, runs, runs.everything, tools, sessions, sock) as http,
+    ):
+        url = kit.url_of(sock)
+        kit.announce(announce, {"http": url, "mcp": f"{url}/mcp"})
+        _log.info("listening", mcp=f"{url}/mcp")
+        stop = asyncio.create_task(asked.wait())
+        await asyncio.wait({http, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if http.done():
+            http.result()  # serving broke
+        _log.info("stopping")
+
+
+def _warn_if_open(host: str) -> None:
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address(host.strip("[]")).is_loopback:
+            return
+    if host != "localhost":
+        _log.warning("everybody who can reach this address may start sub-agents: there is no token yet", host=host)

@@ -4,12 +4,14 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.errors import error_body
+from luftpause.runtime.mcp_tools.sessions import LiveSessions
 from luftpause.runtime.sse_json import JsonOnly, SseOnly, WithoutCancelled
 
 PATHS: Final = frozenset({"/mcp", "/mcp/"})
@@ -23,9 +25,10 @@ _LOCAL_ORIGIN: Final = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\
 class Front:
     """The runtime's ASGI app: refuses foreign hosts, gives `/mcp` and `/mcp/` to the MCP server, the rest to `others`."""
 
-    def __init__(self, config: RuntimeConfig, mcp: ASGIApp, others: ASGIApp, stopping: Callable[[], bool]) -> None:
+    def __init__(self, config: RuntimeConfig, mcp: ASGIApp, others: ASGIApp, sessions: LiveSessions, stopping: Callable[[], bool]) -> None:
         self._mcp = mcp
         self._others = others
+        self._sessions = sessions
         self._stopping = stopping
         self._hosts = frozenset(host.lower() for host in (*config.allowed_hosts, config.host))
         self._origins = frozenset(origin.lower().rstrip("/") for origin in config.allowed_origins)
@@ -42,7 +45,29 @@ class Front:
         elif self._stopping():
             await _error(503, "stopping", "the runtime is stopping", {"retry-after": "5"})(scope, receive, send)
         else:
-            await self._serve_mcp(scope, headers, receive, send)
+            await self._serve_session(scope, headers, receive, send)
+
+    async def _serve_session(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
+        """Notes whether the request's session lives; only the SDK knows, and its status tells."""
+        version = headers.get("mcp-protocol-version")
+        name = headers.get("mcp-session-id", "") if version is None or version in HANDSHAKE_PROTOCOL_VERSIONS else ""
+        known = False
+
+        async def watched(message: Message) -> None:
+            nonlocal known
+            if message["type"] == "http.response.start" and name:
+                if message["status"] == 404 or (scope["method"] == "DELETE" and message["status"] < 300):
+                    self._sessions.ended(name)
+                elif message["status"] < 300 and not known:
+                    known = True
+                    self._sessions.began(name)
+            await send(message)
+
+        try:
+            await self._serve_mcp(scope, headers, receive, watched)
+        finally:
+            if known:
+                self._sessions.answered(name)
 
     async def _serve_mcp(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
         json, sse = accepts(headers.get("accept", "*/*"))

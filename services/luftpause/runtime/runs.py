@@ -41,11 +41,14 @@ class RunService:
         clock: Clock = monotonic,
         wall: Callable[[], float] = time.time,
         sleep: Sleep = asyncio.sleep,
+        owner_lives: Callable[[str], bool] = lambda _: True,
     ) -> None:
+        """`owner_lives`: an owner that is gone (a session that ended) keeps nobody out."""
         self._config = config
         self._tools = tools
         self._journal = journal
         self._clock = clock
+        self._owner_lives = owner_lives
         self._wall = wall
         self._entries: dict[str, Entry] = {}
         self._unfinished = 0
@@ -99,7 +102,7 @@ class RunService:
         elif any(above.run.state is RunState.CANCELLED for above in ancestors(self._entries, parent)):
             self._recorder.end(entry, RunState.CANCELLED, "cancelled with its parent")
         else:
-            self._start(entry, self._recorder.record(entry, Resumed(self._wall())))
+            self._start(entry, lambda: self._recorder.record(entry, Resumed(self._wall())))
 
     # ---- what clients ask -----------------------------------------------------------------------------------------
 
@@ -160,7 +163,7 @@ class RunService:
 
     def _find(self, handle: str, owner: str | None) -> Entry:
         entry = self._entries.get(handle)
-        if entry is not None and entry.shown is not None and entry.run.created.owner in {None, owner}:
+        if entry is not None and entry.shown is not None and self._may(entry.run.created.owner, owner):
             return entry
         name, dot, _ = handle.rpartition(".")
         if dot and name != self._config.name:
@@ -171,6 +174,9 @@ class RunService:
             code="unknown_handle",
             status=404,
         )
+
+    def _may(self, owns: str | None, asks: str | None) -> bool:
+        return owns is None or owns == asks or not self._owner_lives(owns)
 
     def _check_parent(self, request: SpawnRequest) -> Entry | None:
         """Raises LuftpauseError if it isn't known, or if it or a run above it was cancelled."""
@@ -205,7 +211,7 @@ class RunService:
         if entry.cancel_asked:
             self._cancel(entry)
         else:
-            self._start(entry, _done(effects))
+            self._start(entry, lambda: _done(effects))
 
     def _cancel(self, entry: Entry) -> None:
         if entry.shown is None:
@@ -219,6 +225,8 @@ class RunService:
         """Until `count` of these have ended, or the time is over."""
         if not count:
             return
+        if self._recorder.stopping:
+            raise _stopping()
         waiter = Waiter(count)
         waiting = list(entries)
         for entry in waiting:
@@ -240,12 +248,12 @@ class RunService:
 
     # ---- tasks ----------------------------------------------------------------------------------------------------
 
-    def _start(self, entry: Entry, first: Awaitable[Effects]) -> None:
+    def _start(self, entry: Entry, first: Callable[[], Awaitable[Effects]]) -> None:
         entry.task = self._task(self._drive(entry, first))
 
-    async def _drive(self, entry: Entry, first: Awaitable[Effects]) -> None:
+    async def _drive(self, entry: Entry, first: Callable[[], Awaitable[Effects]]) -> None:
         try:
-            effects = await first
+            effects = await first()
             if self._tools_ready is not None:
                 await asyncio.wait({self._tools_ready})  # else a run resumed by a restart would be asked to go on without its tools
             await self._loop.drive(entry, effects)

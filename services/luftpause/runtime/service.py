@@ -14,6 +14,7 @@ from luftpause.kit.clock import monotonic
 from luftpause.kit.config import RuntimeConfig
 from luftpause.runtime.front import Front
 from luftpause.runtime.mcp_app import build_server, build_sessions
+from luftpause.runtime.mcp_tools.sessions import LiveSessions
 from luftpause.runtime.pages import Pages
 from luftpause.runtime.ports import Runs, RunView, Toolbox
 
@@ -23,21 +24,27 @@ LAST_WORDS_SECONDS: Final = 0.5
 
 @contextlib.asynccontextmanager
 async def serving(
-    config: RuntimeConfig, runs: Runs, all_runs: Callable[[], Sequence[RunView]], toolbox: Toolbox, sock: socket.socket
+    config: RuntimeConfig,
+    runs: Runs,
+    all_runs: Callable[[], Sequence[RunView]],
+    toolbox: Toolbox,
+    sessions: LiveSessions,
+    sock: socket.socket,
 ) -> AsyncGenerator[asyncio.Task[None]]:
     """Serves on `sock` within the block; yields the task, which ends only if serving broke.
 
     Leaving the block: no new requests, open calls answer at once, streams end; all within `stop_grace_seconds`.
     """
     stopping = asyncio.Event()
-    sessions = build_sessions(config, build_server(config, runs, toolbox, stopping))
-    calls = _OpenRequests(sessions.handle_request)
-    server = _Server(config, Front(config, calls, Pages(all_runs, toolbox), stopping.is_set))
+    manager = build_sessions(config, build_server(config, runs, toolbox, stopping))
+    calls = _OpenRequests(manager.handle_request)
+    server = _Server(config, Front(config, calls, Pages(all_runs, toolbox), sessions, stopping.is_set))
     task: asyncio.Task[None] | None = None
     try:
-        async with sessions.run():
+        async with manager.run():
             task = asyncio.create_task(server.serve(sockets=[sock]), name="runtime http")
             try:
+                await _first(task, server.listening)
                 yield task
             finally:
                 stopping.set()
@@ -94,6 +101,11 @@ class _Server(uvicorn.Server):
             timeout_graceful_shutdown=max(1, round(config.stop_grace_seconds)),
         )
         super().__init__(settings)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -111,3 +123,9 @@ class _Server(uvicorn.Server):
         await asyncio.wait({task}, timeout=LAST_WORDS_SECONDS)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def _first(task: asyncio.Task[None], event: asyncio.Event) -> None:
+    waiting = asyncio.create_task(event.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()

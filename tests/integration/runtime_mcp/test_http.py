@@ -183,6 +183,7 @@ async def test_a_waiting_call_sends_progress_over_raw_sse_and_none_after_its_ans
 async def test_nothing_is_served_while_stopping_but_a_clear_refusal():
     from luftpause.kit.config import RuntimeConfig
     from luftpause.runtime.front import Front
+    from luftpause.runtime.mcp_tools.sessions import LiveSessions
 
     sent: list[Any] = []
 
@@ -192,7 +193,7 @@ async def test_nothing_is_served_while_stopping_but_a_clear_refusal():
     async def send(message: Any) -> None:
         sent.append(message)
 
-    front = Front(RuntimeConfig(), app, app, lambda: True)
+    front = Front(RuntimeConfig(), app, app, LiveSessions(60), lambda: True)
     scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": [(b"host", b"127.0.0.1")]}
     await front(scope, None, send)  # type: ignore[arg-type]
     assert sent[0]["status"] == 503

@@ -17,6 +17,7 @@ from luftpause.runtime.tools.toolbox import Tools
 SECONDS = 30.0
 ROOT = Path(__file__).parents[3]
 KINDS = ["stdio", "http"]
+ALL_KINDS = ["stdio", "http", "stdio legacy", "http legacy"]
 
 
 def free_port() -> int:
@@ -29,10 +30,10 @@ class Bench:
     """A toolbox with one server, which is a process of its own."""
 
     def __init__(self, kind: str, folder: Path) -> None:
-        self.kind = kind
+        self.kind, _, era = kind.partition(" ")
         self.record = folder / "record.txt"
         self.port = free_port()
-        self.command = ["-m", "tests.support.mcp_upstream", "--record", str(self.record)]
+        self.command = ["-m", "tests.support.mcp_upstream", "--record", str(self.record), *(["--legacy"] if era else [])]
         self.process: asyncio.subprocess.Process | None = None
 
     @property
@@ -72,6 +73,16 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.02)  # polling: another process does it
 
 
+async def accepting(port: int) -> None:
+    async with asyncio.timeout(SECONDS):
+        while True:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                return await writer.wait_closed()
+            await asyncio.sleep(0.02)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_all_pages_are_read_and_calls_reach_their_tool(kind: str, tmp_path: Path):
     async with toolbox(kind, tmp_path) as (tools, _):
@@ -109,7 +120,7 @@ async def test_twenty_calls_at_once_all_answer(kind: str, tmp_path: Path):
         assert [result.text for result in results] == [str(number + 1) for number in range(20)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 async def test_a_call_that_takes_too_long_fails_and_is_cancelled_at_the_server(kind: str, tmp_path: Path):
     async with toolbox(kind, tmp_path, tool_seconds_max=0.5) as (tools, bench):
         result = await tools.call("slow", {"seconds": 60})
@@ -119,7 +130,7 @@ async def test_a_call_that_takes_too_long_fails_and_is_cancelled_at_the_server(k
         assert (await tools.call("add", {"a": 1, "b": 1})).text == "2"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 async def test_cancelling_a_call_reaches_the_server(kind: str, tmp_path: Path):
     async with toolbox(kind, tmp_path) as (tools, bench):
         call = asyncio.create_task(tools.call("slow", {"seconds": 60}))
@@ -130,7 +141,7 @@ async def test_cancelling_a_call_reaches_the_server(kind: str, tmp_path: Path):
         await until(lambda: "cancelled slow" in bench.recorded())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 async def test_a_changed_list_of_tools_is_fetched_anew(kind: str, tmp_path: Path):
     async with toolbox(kind, tmp_path) as (tools, _):
         await tools.call("grow", {})
@@ -175,6 +186,15 @@ async def test_a_killed_http_server_fails_the_call_in_flight_without_a_second_tr
         await bench.start()
         await until(lambda: tools.servers()[0].connected)
         assert bench.recorded().count("start slow") == 1
+
+
+async def test_a_server_that_forgot_the_session_gets_a_new_one_and_the_call_once(tmp_path: Path):
+    async with toolbox("http legacy", tmp_path) as (tools, bench):
+        await bench.kill()
+        await bench.start()
+        await accepting(bench.port)
+        assert (await tools.call("add", {"a": 1, "b": 1})).text == "2"
+        assert bench.recorded() == ["start add", "end add"]
 
 
 async def test_prose_on_standard_output_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -1,0 +1,92 @@
+"""Does the runtime's process stop in time, cleanly, whatever is open?"""
+
+import asyncio
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from mcp import Client
+
+from tests.support.processes import Process, running
+
+SECONDS = 20.0
+
+
+def config(folder: Path, **settings: object) -> Path:
+    path = folder / "luftpause.yaml"
+    lines = [f"  {key}: {value}" for key, value in {"port": 0, "state": folder / "state", **settings}.items()]
+    path.write_text("\n".join(["runtime:", *lines]) + "\n")
+    return path
+
+
+async def open_stream(http: httpx.AsyncClient, runtime: Process) -> asyncio.Task[None]:
+    """A session with its GET stream open; the task ends with the stream."""
+    accept = {"accept": "application/json, text/event-stream"}
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}}
+    first = await http.post(runtime.at["mcp"], json={"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}, headers=accept)
+    headers = {"accept": "text/event-stream", "mcp-session-id": first.headers["mcp-session-id"]}
+    opened = asyncio.Event()
+
+    async def read() -> None:
+        async with http.stream("GET", runtime.at["mcp"], headers=headers) as stream:
+            opened.set()
+            async for _ in stream.aiter_bytes():
+                pass
+
+    task = asyncio.create_task(read())
+    await asyncio.wait_for(opened.wait(), SECONDS)
+    return task
+
+
+async def test_sigterm_ends_it_in_time_with_code_0_while_a_stream_is_open(tmp_path: Path):
+    path = config(tmp_path)
+    async with httpx.AsyncClient(timeout=30, trust_env=False) as http, running("runtime", "--config", str(path)) as runtime:
+        stream = await open_stream(http, runtime)
+        began = time.monotonic()
+        runtime.terminate()
+        assert await runtime.ended(SECONDS) == 0
+        assert time.monotonic() - began < 5
+        await asyncio.wait([stream], timeout=SECONDS)
+        stream.exception()
+        assert "Traceback" not in runtime.logged()
+        port = runtime.at["http"].rpartition(":")[2]
+        again = config(tmp_path, port=port)
+        async with running("runtime", "--config", str(again)) as next_one:
+            assert (await http.get(next_one.at["http"] + "/health")).status_code == 200
+
+
+async def test_a_second_signal_ends_it_within_a_second(tmp_path: Path):
+    # A tool server that takes no hint keeps the orderly stop busy for seconds.
+    deaf = tmp_path / "deaf.py"
+    deaf.write_text(
+        "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nparent = os.getppid()\n"
+        "while os.getppid() == parent: time.sleep(0.2)\n"
+    )
+    path = config(tmp_path)
+    path.write_text(path.read_text() + f"  servers:\n    deaf:\n      command: python3\n      args: [{deaf}]\n")
+    async with running("runtime", "--config", str(path)) as runtime:
+        runtime.terminate()
+        await asyncio.sleep(0.2)  # the second signal must be a second one
+        began = time.monotonic()
+        runtime.terminate()
+        assert await runtime.ended(SECONDS) == 0
+        assert time.monotonic() - began < 1.5
+        assert "Traceback" not in runtime.logged()
+
+
+async def test_a_port_in_use_is_an_error_that_names_the_setting(tmp_path: Path):
+    async with running("runtime", "--config", str(config(tmp_path))) as runtime:
+        port = runtime.at["http"].rpartition(":")[2]
+        with pytest.raises(AssertionError, match=f"port {port} on 127.0.0.1 is in use; choose another with runtime.port"):
+            async with running("runtime", "--config", str(config(tmp_path, port=port))):
+                pass
+
+
+async def test_a_real_client_talks_with_the_process(tmp_path: Path):
+    async with running("runtime", "--config", str(config(tmp_path))) as runtime, Client(runtime.at["mcp"]) as client:
+        tools = await client.call_tool("tools", {})
+        assert tools.structured_content == {"tools": [], "servers": []}
+        unknown = await client.call_tool("await", {"handles": ["run_x"]})
+        assert unknown.is_error
+        assert "unknown handle" in unknown.content[0].text
