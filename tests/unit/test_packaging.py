@@ -176,7 +176,7 @@ def test_every_luftpause_command_in_the_readme_exists() -> None:
 
     known = set(get_command(app).commands)  # pyright: ignore[reportAttributeAccessIssue]
     code = commands_of_the_readme() + re.findall(r"`(luftpause [^`]+)`", README)
-    named = {name for line in code for name in re.findall(r"(?:^|[ /])luftpause ([a-z][a-z-]+)", line)}
+    named = {name for line in code for name in re.findall(r"(?:^|bin/)luftpause ([a-z][a-z-]+)", line)}
     assert named
     assert named <= known
 

@@ -161,7 +161,9 @@ def loadgen(
 def config_check(path: Annotated[Path, typer.Argument(help="The file to check.")] = Path("luftpause.yaml")) -> None:
     """Check a configuration file; a mistake is named with its path and line (exit status 2)."""
     config = load(path)
-    print(f"{path}: ok; replicas: {', '.join(each.name for each in config.replicas) or 'none'}; tool servers: {', '.join(config.runtime.servers) or 'none'}")
+    replicas = ", ".join(replica.name for replica in config.replicas) or "none"
+    servers = ", ".join(config.runtime.servers) or "none"
+    print(f"{path}: ok; replicas: {replicas}; tool servers: {servers}")
 
 
 @app.command()
