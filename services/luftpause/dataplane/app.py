@@ -1,10 +1,144 @@
 """How does the dataplane start, serve and stop?"""
 
+import asyncio
+import contextlib
+import os
+from collections.abc import Generator
 from pathlib import Path
+from socket import socket
+from typing import Final
 
-from luftpause.kit.config import Config
+import uvicorn
+
+from luftpause.dataplane.api import make_api, methods_of
+from luftpause.dataplane.collecting import IdleCollector
+from luftpause.dataplane.door import Door
+from luftpause.dataplane.http import Conn, protocol_of
+from luftpause.dataplane.link import SessionLink
+from luftpause.dataplane.relay import Relay
+from luftpause.dataplane.sweep import Sweep
+from luftpause.dataplane.turns import Scheduler
+from luftpause.kit.config import Config, DataplaneConfig
+from luftpause.kit.errors import ConfigError
+from luftpause.kit.logs import Log
+from luftpause.kit.serve import announce as announce_to
+from luftpause.kit.serve import listen, stop_signals, url_of
+
+BACKLOG: Final = 4096
+LAST_BYTES_SECONDS: Final = 0.5  # for answers that are written but not sent when everything has ended
+LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+DEFAULT_KEY: Final = b"luftpause"  # the same everywhere, so that dataplanes without a key of their own still agree
+KEY_BYTES_MAX: Final = 64
+
+log = Log("dataplane")
 
 
 async def serve(config: Config, *, announce: Path | None = None) -> None:
     """Run the dataplane until SIGTERM or SIGINT; writes where it listens to `announce`."""
-    raise NotImplementedError
+    link = SessionLink(config.dataplane)
+    plane = Dataplane(config.dataplane, link)
+    async with stop_signals() as stop:
+        session = asyncio.create_task(link.run())
+        asked = asyncio.create_task(stop.asked.wait())
+        try:
+            await plane.start()
+            announce_to(announce, {"http": plane.url})
+            await asyncio.wait({session, asked}, return_when=asyncio.FIRST_COMPLETED)
+            await plane.stop(stop.now)
+        finally:
+            asked.cancel()
+            await link.close()
+            session.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await session
+
+
+class Dataplane:
+    """Everything but the way to the scheduler."""
+
+    def __init__(self, config: DataplaneConfig, scheduler: Scheduler) -> None:
+        self._config = config
+        self.sweep = Sweep()
+        self.relay = Relay(config, scheduler, self.sweep, _key(config))
+        api = make_api(scheduler, lambda: self.door.stopping)
+        self.door = Door(config, self.sweep, self.relay.routes(), lambda path: methods_of(api, path))
+        self._server = _Server(
+            uvicorn.Config(
+                api,
+                http=protocol_of(self.door),
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                backlog=BACKLOG,
+            )
+        )
+        self._serving: asyncio.Task[None] | None = None
+        self.url = ""
+
+    async def start(self) -> None:
+        """Listen. Raises LuftpauseError if the address can't be used."""
+        config = self._config
+        sock = listen(config.host, config.port, option="dataplane.port")
+        self.url = url_of(sock)
+        if config.host not in LOOPBACK:
+            log.warning("open_to_the_network", url=self.url, mend="anybody who reaches this port is served; listen on 127.0.0.1")
+        self.sweep.start()
+        self._serving = asyncio.create_task(self._server.serve(sockets=[sock]))
+        await self._server.listening.wait()
+        collector = IdleCollector(self.sweep, lambda: not self.relay.turns)
+        collector.start()
+        self.sweep.watch(collector)
+        log.info("listening", url=self.url)
+
+    async def stop(self, now: asyncio.Event) -> None:
+        """Refuse what is held, let streams finish for `stop_grace_seconds` or until `now`, then end them."""
+        self.door.stopping = True
+        self.relay.stop()
+        log.info("stopping", running=len(self.relay.turns), grace_seconds=self._config.stop_grace_seconds)
+        ends = {asyncio.create_task(self.relay.emptied()), asyncio.create_task(now.wait())}
+        await asyncio.wait(ends, timeout=self._config.stop_grace_seconds, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+        self.relay.kill()
+        await self._end_server()
+        self.sweep.stop()
+
+    async def _end_server(self) -> None:
+        self._server.should_exit = True
+        if self._serving is None:
+            return
+        done, _ = await asyncio.wait({self._serving}, timeout=LAST_BYTES_SECONDS)
+        if not done:
+            self._server.force_exit = True
+            for conn in tuple(self._server.server_state.connections):
+                if isinstance(conn, Conn):
+                    conn.abort()
+        await self._serving
+
+
+class _Server(uvicorn.Server):
+    """uvicorn listens and runs the lifespan; signals are ours."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+def _key(config: DataplaneConfig) -> bytes:
+    """The key of digests, from the environment."""
+    if config.identity_key_env is None:
+        return DEFAULT_KEY
+    value = os.environ.get(config.identity_key_env, "")
+    if not value:
+        raise ConfigError(f"dataplane.identity_key_env: the environment variable {config.identity_key_env} is not set")
+    return value.encode()[:KEY_BYTES_MAX]

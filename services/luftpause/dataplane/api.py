@@ -1,0 +1,114 @@
+"""Which routes of the dataplane are not relayed to engines?"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
+
+from luftpause import __version__
+from luftpause.dataplane.identify import RUN_ID
+from luftpause.dataplane.rejection import Rejection
+from luftpause.dataplane.turns import Replica, Scheduler
+
+JSON = "application/json"
+
+
+def make_api(scheduler: Scheduler, is_stopping: Callable[[], bool]) -> FastAPI:
+    """The ASGI app behind `bridge`."""
+    api = FastAPI(title="luftpause dataplane", version=__version__, redirect_slashes=False)
+    routes = _Routes(scheduler, is_stopping)
+    api.add_api_route("/health", routes.health, summary="Is the process alive?")
+    api.add_api_route("/ready", routes.ready, summary="May a load balancer send turns here?")
+    api.add_api_route("/v1/models", routes.models, summary="All models that the replicas serve")
+    api.add_api_route("/v1/models/{name:path}", routes.model, summary="One model")
+    api.add_api_route("/v1/runs/{run:path}", routes.end_run, methods=["DELETE"], status_code=204, summary="The run is over: forget it")
+    api.add_exception_handler(HTTPException, _refused)
+    api.add_exception_handler(RequestValidationError, _invalid)
+    return api
+
+
+class _Routes:
+    def __init__(self, scheduler: Scheduler, is_stopping: Callable[[], bool]) -> None:
+        self._scheduler = scheduler
+        self._is_stopping = is_stopping
+        self._started = int(time.time())
+
+    async def health(self) -> dict[str, str]:
+        return {"status": "ok"}
+
+    async def ready(self, response: Response) -> dict[str, Any]:
+        scheduler, stopping = self._scheduler, self._is_stopping()
+        serves = scheduler.contacted and not stopping
+        response.status_code = 200 if serves else 503
+        if not serves:
+            response.headers["retry-after"] = "1"
+        return {
+            "ready": serves,
+            "stopping": stopping,
+            "scheduler": {"connected": scheduler.connected, "contacted": scheduler.contacted},
+            "replicas": [shown(each) for each in by_name(scheduler)],
+        }
+
+    async def models(self) -> dict[str, Any]:
+        return {"object": "list", "data": [self._model(name, owner) for name, owner in served(self._scheduler).items()]}
+
+    async def model(self, name: str) -> Response:
+        owner = served(self._scheduler).get(name)
+        if owner is None:
+            return answer(
+                Rejection(404, "model_not_found", f"no replica serves model {name!r}; GET /v1/models lists those served")
+            )
+        return Response(orjson.dumps(self._model(name, owner)), media_type=JSON)
+
+    async def end_run(self, run: str) -> Response:
+        if RUN_ID.fullmatch(run) is None:
+            return answer(Rejection(400, "bad_run_id", "a run id has 1 to 128 visible ASCII characters"))
+        self._scheduler.end_run(run)
+        return Response(status_code=204)
+
+    def _model(self, name: str, owner: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": self._started, "owned_by": owner}
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    status, detail = (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, "")
+    return answer(Rejection(status, "not_found" if status == 404 else "refused", detail))
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    return answer(Rejection(400, "bad_request", str(error)))
+
+
+def methods_of(api: FastAPI, path: str) -> frozenset[str]:
+    """The methods that the app has for a path."""
+    found: set[str] = set()
+    for route in api.routes:
+        if isinstance(route, Route) and route.matches({"type": "http", "method": "GET", "path": path})[0] is not Match.NONE:
+            found |= route.methods or set()
+    return frozenset(found)
+
+
+def answer(rejection: Rejection) -> Response:
+    return Response(rejection.body(), status_code=rejection.status, media_type=JSON)
+
+
+def by_name(scheduler: Scheduler) -> list[Replica]:
+    return [scheduler.replicas[name] for name in sorted(scheduler.replicas)]
+
+
+def served(scheduler: Scheduler) -> dict[str, str]:
+    """Model to the name of the first replica that serves it."""
+    found: dict[str, str] = {}
+    for replica in by_name(scheduler):
+        for name in replica.models:
+            found.setdefault(name, replica.name)
+    return dict(sorted(found.items()))
+
+
+def shown(replica: Replica) -> dict[str, Any]:
+    return {"name": replica.name, "state": replica.state, "kind": replica.kind.value, "models": list(replica.models)}

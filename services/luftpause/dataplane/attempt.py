@@ -1,0 +1,209 @@
+"""How does the answer of one engine go on to the client, and what is seen in it on the way?
+
+An `Attempt` is one placement of a turn. Until it passes the head on, the turn can still go elsewhere.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from luftpause.dataplane.connection import AnswerHead, Connection
+from luftpause.dataplane.gate import Verdict, judge, needs_look
+from luftpause.dataplane.observe import Observer, Unread, is_usage_only
+from luftpause.dataplane.passing import Emit, Passing
+from luftpause.dataplane.responses import CLOSE, passed_head
+from luftpause.dataplane.sse import EventFilter
+from luftpause.dataplane.sweep import NEVER
+
+if TYPE_CHECKING:
+    from luftpause.dataplane.http import Conn
+    from luftpause.dataplane.turn import Turn
+    from luftpause.dataplane.upstream import Connecting, Pool
+
+EVENT_STREAM: Final = b"text/event-stream"
+JSON: Final = b"application/json"
+
+
+class Attempt:
+    """Called by `Connection` (its `Receiver`); ends with exactly one of `Turn.unreachable`, `busy`, `broken` and `answered`, or `abort`."""
+
+    __slots__ = (
+        "_conn", "_emit", "_head", "_looked_at", "_observer", "_raw", "_turn", "_until_close", "deadline", "passed", "sent_at", "upstream",
+    )  # fmt: skip
+
+    def __init__(self, turn: "Turn", conn: "Conn") -> None:
+        self._turn = turn
+        self._conn = conn
+        self._head: AnswerHead | None = None
+        self._looked_at: bytes | None = None  # payload that came while the head waits
+        self._raw = b""  # the same as it came
+        self._observer: Observer = Unread()
+        self._emit: Emit | None = None
+        self._until_close = False
+        self.passed = False  # the client has the head
+        self.sent_at = 0.0
+        self.deadline = NEVER
+        self.upstream: Connection | Connecting | None = None
+
+    def start(self, pool: "Pool", out: bytes) -> None:
+        pool.send(out, self)
+
+    def abort(self) -> None:
+        self._turn.relay.sweep.forget(self)
+        if self.upstream is not None:
+            self.upstream.abort()
+
+    def break_off(self) -> None:
+        """The client has part of an answer that never ends."""
+        self._conn.break_off(reset=self._until_close)
+
+    # ---- Receiver
+
+    def sent(self) -> None:
+        self.sent_at = self._turn.relay.sweep.now
+        self._turn.sent()
+
+    def unreachable(self, reason: str) -> None:
+        self._turn.unreachable(reason)
+
+    def broken(self, reason: str, why: str) -> None:
+        self._turn.relay.sweep.forget(self)
+        self._turn.broken(reason, why)
+
+    def head(self, head: AnswerHead) -> None:
+        self._head = head
+        if needs_look(head.status, holds_busy=self._turn.relay.holds_busy):
+            self._looked_at = b""
+        else:
+            self._conn.write_head(self._pass(head))
+
+    def body(self, raw: bytes, payload: bytes, done: bool) -> None:
+        if self._looked_at is not None:
+            self._look(raw, payload, done=done)
+            return
+        observer = self._observer
+        if payload:
+            observer.feed(payload)
+            if observer.seen.news:
+                self._report()
+        emit = self._emit
+        if done:
+            self._end(b"", raw, payload)
+        elif emit is None:
+            self._conn.write(raw)
+        else:
+            kept = emit(raw, payload, False)
+            if kept:
+                self._conn.write(kept)
+
+    # ---- the head waits
+
+    def _look(self, raw: bytes, payload: bytes, *, done: bool) -> None:
+        head = self._head
+        if head is None or self._looked_at is None:
+            return
+        raw = self._raw = self._raw + raw
+        payload = self._looked_at = self._looked_at + payload
+        relay = self._turn.relay
+        verdict = judge(
+            head.status,
+            payload,
+            stream=kind_of(head) == EVENT_STREAM,
+            done=done,
+            holds_busy=relay.holds_busy,
+            bytes_max=relay.config.look_bytes_max,
+        )
+        match verdict:
+            case Verdict.WAIT:
+                pass
+            case Verdict.GO:
+                self._looked_at = None
+                self._raw = b""
+                self._pass_with(head, raw, payload, done=done)
+            case Verdict.BUSY:
+                self._forget(done=done)
+                self._turn.busy()
+            case Verdict.EMPTY:
+                self._turn.broken("answered with an empty body", "engine_error")
+
+    def _forget(self, *, done: bool) -> None:
+        if not done:
+            self.abort()  # what else it says about its full queue is of no use
+        self._looked_at = None
+        self._raw = b""
+
+    def _pass_with(self, head: AnswerHead, raw: bytes, payload: bytes, *, done: bool) -> None:
+        """Head and first bytes in one write."""
+        first = self._pass(head)
+        self._observer.feed(payload)
+        if self._observer.seen.news:
+            self._report()
+        if done:
+            self._end(first, raw, payload)
+        else:
+            self._conn.write_head(first + (raw if self._emit is None else self._emit(raw, payload, False)))
+
+    # ---- the answer goes on
+
+    def _pass(self, head: AnswerHead) -> bytes:
+        """From now on every byte is the client's. Returns the head for it."""
+        turn, conn = self._turn, self._conn
+        self.passed = True
+        turn.passed()
+        stream = kind_of(head) == EVENT_STREAM
+        self._observer = turn.observer(head, stream=stream)
+        hide = EventFilter(is_usage_only, turn.relay.config.event_bytes_max) if turn.hides_usage and stream else None
+        passing = Passing(head, turn.version, hide)
+        self._emit = passing.emit
+        self._until_close = passing.until_close
+        if passing.until_close:
+            conn.keeps = False
+        ours = turn.ours()
+        if stream:
+            self.deadline = self.sent_at + turn.relay.config.first_byte_seconds
+            turn.relay.sweep.watch(self)
+            if all(name != b"cache-control" for name, _ in head.headers):
+                ours += b"cache-control: no-cache\r\n"
+        framing = passing.framing if conn.keeps else passing.framing + CLOSE
+        return passed_head(head.status, head.phrase, head.headers, ours=ours + conn.more, framing=framing)
+
+    def _report(self) -> None:
+        seen, turn = self._observer.seen, self._turn
+        seen.news = False
+        if seen.first_token and not turn.told_first_token:
+            turn.told_first_token = True
+            turn.relay.scheduler.first_token(turn.id)
+        if seen.fresh_ids:
+            turn.relay.scheduler.tool_calls_seen(turn.id, seen.fresh_ids)
+            seen.fresh_ids = []
+
+    def _end(self, first: bytes, raw: bytes, payload: bytes) -> None:
+        """The scheduler knows how the turn ended before the client can act on it."""
+        self._turn.relay.sweep.forget(self)
+        observer = self._observer
+        observer.end()
+        if observer.seen.news:
+            self._report()
+        status = self._head.status if self._head is not None else 0
+        self._turn.answered(status, observer.seen)
+        last = raw if self._emit is None else self._emit(raw, payload, True)
+        conn = self._conn
+        if first or last:
+            conn.headed = True
+            conn.write(first + last if first else last)
+        conn.finish()
+
+    def expire(self, now: float) -> None:
+        """A stream that never brought an event, however many comments: `first_byte_seconds` are over."""
+        self.deadline = NEVER
+        if self._observer.seen.events or isinstance(self._observer, Unread):
+            self._turn.relay.sweep.forget(self)
+            return
+        self.abort()
+        self._turn.broken("sent no event", "first_byte_timeout")
+
+
+def kind_of(head: AnswerHead) -> bytes:
+    """The media type of an answer, or `compressed` if nobody here can read it."""
+    named = dict(head.headers)
+    if named.get(b"content-encoding", b"identity").lower() != b"identity":
+        return b"compressed"
+    return named.get(b"content-type", b"").partition(b";")[0].strip().lower()

@@ -1,0 +1,270 @@
+"""How does one connection to an engine carry one request after the other, and when is an answer good, complete or lost?"""
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Protocol, Self, cast
+
+import httptools
+from msgspec import Struct
+
+from luftpause.dataplane.framing import Chunked, Counted, Framing, FramingError, UntilClose
+from luftpause.dataplane.sweep import NEVER
+
+if TYPE_CHECKING:
+    from luftpause.dataplane.upstream import Connecting, Pool
+
+BODILESS: Final = frozenset({204, 304})
+
+
+class AnswerHead(Struct, gc=False):
+    """The head of an engine's final answer; header names are lower case. `keeps`: the connection may be used again."""
+
+    status: int
+    phrase: str
+    headers: list[tuple[bytes, bytes]]
+    framing: Framing
+    keeps: bool
+
+
+class Receiver(Protocol):
+    """Whoever waits for an answer. After `unreachable`, `broken` or the last `body` nothing more is called.
+
+    `upstream` is where the request is now; calling its `abort` ends all calls too.
+    """
+
+    upstream: "Connection | Connecting | None"
+
+    def sent(self) -> None:
+        """The request was written to the engine; once more if the first connection was stale."""
+        ...
+
+    def head(self, head: AnswerHead) -> None: ...
+
+    def body(self, raw: bytes, payload: bytes, done: bool) -> None:
+        """What a read brought of the body: as it came, and without its framing."""
+        ...
+
+    def unreachable(self, reason: str) -> None:
+        """No connection: the engine has not seen the request."""
+        ...
+
+    def broken(self, reason: str, why: str) -> None:
+        """`why`: engine_died, first_byte_timeout, idle_timeout; before or after `head`."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    __slots__ = (
+        "_closed", "_collected", "_framing", "_keeps", "_out", "_paused", "_pool", "_receiver", "_reused", "_transport",
+        "deadline", "last_read",
+    )  # fmt: skip
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+        self._receiver: Receiver | None = None
+        self._framing: Framing | None = None
+        self._keeps = True
+        self._collected = b""  # of a head that is not complete
+        self._out = b""  # kept until the first byte of the answer: a stale connection costs one more try
+        self._reused = False
+        self._closed = False
+        self._paused = False
+        self.deadline = NEVER
+        self.last_read = 0.0
+
+    @property
+    def usable(self) -> bool:
+        return not self._closed and not self._transport.is_closing()
+
+    def send(self, out: bytes, receiver: Receiver) -> None:
+        sweep = self._pool.sweep
+        self._receiver = receiver
+        self._framing = None
+        self._out = out
+        self.deadline = sweep.now + self._pool.config.first_byte_seconds
+        self.last_read = sweep.now
+        receiver.upstream = self
+        self._transport.write(out)
+        receiver.sent()
+
+    def idle(self) -> None:
+        """Wait for another request."""
+        self.resume()
+        self._reused = True
+        self.deadline = self._pool.sweep.now + self._pool.config.idle_upstream_seconds
+
+    def abort(self) -> None:
+        """Nobody wants the answer any more: the engine sees its socket closed and stops generating."""
+        self._receiver = None
+        self._drop()
+        self._transport.abort()
+
+    def pause(self) -> None:
+        """The client does not read; that this engine is silent now is not its fault."""
+        if not self._paused and self.usable:
+            self._paused = True
+            self._transport.pause_reading()
+            self.deadline = NEVER
+
+    def resume(self) -> None:
+        if self._paused and self.usable:
+            self._paused = False
+            self._transport.resume_reading()
+            self.deadline = self._pool.sweep.now + self._pool.config.idle_seconds
+
+    # ---- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._pool.sweep.watch(self)
+
+    def data_received(self, data: bytes) -> None:
+        receiver = self._receiver
+        if receiver is None:
+            self.abort()  # an idle engine has nothing to say
+            return
+        pool = self._pool
+        now = self.last_read = pool.sweep.now
+        self.deadline = now + pool.idle_seconds
+        pool.delivered = True
+        framing = self._framing
+        if framing is None:
+            self._head(data)
+            return
+        try:
+            end = framing.feed(data)
+        except FramingError as error:
+            self._break(f"sent a malformed answer ({error})", "engine_died")
+            return
+        if framing.done:
+            self._complete(receiver, framing, data, end)
+        else:
+            receiver.body(data, framing.payload, False)
+
+    def eof_received(self) -> bool:
+        receiver = self._receiver
+        if receiver is not None and isinstance(self._framing, UntilClose):
+            self._receiver = None
+            receiver.body(b"", b"", True)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        receiver, out = self._receiver, self._out
+        self._drop()
+        if receiver is None:
+            return
+        self._receiver = None
+        if self._reused and out:
+            self._pool.connect(out, receiver)  # stale: the engine had closed it before it saw the request
+            return
+        what = "before it answered" if self._framing is None else "in the middle of its answer"
+        receiver.broken(f"closed the connection {what}" + (f" ({exc})" if exc is not None else ""), "engine_died")
+
+    def expire(self, now: float) -> None:
+        config = self._pool.config
+        if self._receiver is None:
+            self.abort()
+        elif self._out:
+            self._break(f"did not answer within {config.first_byte_seconds:g} s", "first_byte_timeout")
+        else:
+            self._break(f"sent nothing for {config.idle_seconds:g} s", "idle_timeout")
+
+    # ---- reading an answer
+
+    def _head(self, data: bytes) -> None:
+        self._out = b""
+        data = self._collected + data
+        self._collected = b""
+        end = data.find(b"\r\n\r\n") + 4
+        config = self._pool.config
+        if end < 4 and len(data) <= config.head_bytes_max:
+            self._collected = data
+            return
+        if end < 4 or end > config.head_bytes_max:
+            self._break(f"sent a head of more than {config.head_bytes_max} bytes", "engine_died")
+            return
+        head = HeadParser.parse(data[:end], config.headers_max)
+        if head is None or head.status == 101:
+            self._break("sent a malformed answer", "engine_died")
+        elif head.status >= 200:
+            self._take(head, data[end:])
+        elif end < len(data):  # an interim answer ends here
+            self._head(data[end:])
+
+    def _take(self, head: AnswerHead, rest: bytes) -> None:
+        receiver = self._receiver
+        if receiver is None:
+            return
+        framing = self._framing = head.framing
+        self._keeps = head.keeps
+        receiver.head(head)
+        if self._receiver is not receiver:
+            return
+        if framing.done:
+            self._complete(receiver, framing, rest, 0)
+        elif rest:
+            self.data_received(rest)
+
+    def _complete(self, receiver: Receiver, framing: Framing, data: bytes, end: int) -> None:
+        """The last byte is here. Bytes behind it answer nothing: they are dropped, and the connection with them."""
+        self._receiver = None
+        extra = end != len(data)
+        unsent = self._transport.get_write_buffer_size() > 0
+        if extra or unsent or not self._keeps or not self.usable or not self._pool.take_back(self):
+            self._drop()
+            self._transport.close()
+        receiver.body(data[:end] if extra else data, framing.payload, True)
+
+    def _break(self, reason: str, why: str) -> None:
+        receiver = self._receiver
+        self.abort()
+        if receiver is not None:
+            receiver.broken(reason, why)
+
+    def _drop(self) -> None:
+        self._closed = True
+        self._out = b""
+        self._pool.forget(self)
+
+
+class HeadParser:
+    """Collects what httptools finds in the head of an answer."""
+
+    __slots__ = ("headers", "phrase")
+
+    def __init__(self) -> None:
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.phrase = b""
+
+    @classmethod
+    def parse(cls, head: bytes, headers_max: int) -> AnswerHead | None:
+        """None: malformed, or framed in a way that can't be passed on."""
+        found: Self = cls()
+        parser = httptools.HttpResponseParser(found)
+        # Engines do send both; then chunked is the one that counts (RFC 9112, 6.3), and only one is passed on.
+        parser.set_dangerous_leniencies(lenient_chunked_length=True)
+        try:
+            parser.feed_data(head)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            return None
+        status = parser.get_status_code()
+        framing = _framing(status, dict(found.headers))
+        if framing is None or len(found.headers) > headers_max:
+            return None
+        keeps = parser.should_keep_alive() and not isinstance(framing, UntilClose)
+        return AnswerHead(status, found.phrase.decode("latin-1"), found.headers, framing, keeps)
+
+    def on_status(self, phrase: bytes) -> None:
+        self.phrase += phrase
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
+
+def _framing(status: int, headers: dict[bytes, bytes]) -> Framing | None:
+    if status in BODILESS or status < 200:
+        return Counted(0)
+    coding = headers.get(b"transfer-encoding")
+    if coding is not None:
+        return Chunked() if coding.strip().lower() == b"chunked" else None
+    length = headers.get(b"content-length")
+    return Counted(int(length)) if length is not None else UntilClose()

@@ -1,0 +1,131 @@
+"""Which requests are served, and by what?"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from luftpause.dataplane.bridge import Bridge
+from luftpause.dataplane.reader import Reader
+from luftpause.dataplane.rejection import Rejection
+from luftpause.dataplane.responses import refusal, whole
+from luftpause.dataplane.sweep import Sweep
+from luftpause.kit.config import DataplaneConfig
+
+if TYPE_CHECKING:
+    from luftpause.dataplane.http import Conn, Request
+
+OPEN_PATHS: Final = frozenset({"/health", "/ready"})  # asked by load balancers under any name
+JSON_TYPE: Final = b"application/json"
+EXPOSED: Final = b"x-luftpause-run-id, x-luftpause-replica, x-luftpause-turn-id, x-luftpause-held-ms, x-luftpause-hold-reason, retry-after"
+
+Serve = Callable[["Conn", "Request"], None]
+MethodsOf = Callable[[str], frozenset[str]]
+
+
+def path_of(target: bytes) -> str:
+    """The path of a request target, without query and without a slash at its end."""
+    path = target.partition(b"?")[0].decode("latin-1")
+    if not path.startswith("/") and "://" in path:
+        path = "/" + path.partition("://")[2].partition("/")[2]
+    return path.rstrip("/") or "/"
+
+
+class Door:
+    """What all client connections share. `relayed` are the paths (POST only) that go to engines; the rest is the ASGI app's.
+
+    `methods_of` says which methods the app has for a path; none: there is no such path.
+    """
+
+    def __init__(self, config: DataplaneConfig, sweep: Sweep, relayed: Mapping[str, Serve], methods_of: MethodsOf) -> None:
+        self.config = config
+        self.sweep = sweep
+        self.stopping = False
+        self._relayed = relayed
+        self._methods_of = methods_of
+        self._hosts = frozenset(host.lower() for host in config.allowed_hosts)
+        self._origins = frozenset(config.cors_origins)
+
+    def reader(self) -> Reader:
+        return Reader(self.config.head_bytes_max, self.config.headers_max)
+
+    def check(self, reader: Reader) -> Rejection | None:
+        """May this request be served? Asked when its head is complete."""
+        path = path_of(reader.target)
+        rejection = self._check_sender(reader, path)
+        if rejection is not None:
+            return rejection
+        if path in self._relayed and reader.method == "POST" and not _is_json(reader.named.get(b"content-type", b"")):
+            return Rejection(415, "content_type", "the body must be JSON: send `Content-Type: application/json`")
+        if reader.body_bytes is not None and reader.body_bytes > self.config.max_body_bytes:
+            return self.too_large()
+        expected = reader.named.get(b"expect")
+        if expected is not None and expected.lower() != b"100-continue":
+            return Rejection(417, "expectation", "the only expectation that is understood is 100-continue")
+        return None
+
+    def too_large(self) -> Rejection:
+        return Rejection(413, "body_too_large", f"the body has more than {self.config.max_body_bytes} bytes (max_body_bytes)")
+
+    def _check_sender(self, reader: Reader, path: str) -> Rejection | None:
+        if "*" not in self._hosts and path not in OPEN_PATHS:
+            host = host_of(reader.named.get(b"host", b""))
+            if host not in self._hosts:
+                return Rejection(403, "host", f"host {host[:100]!r} is not in dataplane.allowed_hosts")
+        origin = reader.named.get(b"origin")
+        if origin is not None and origin.decode("latin-1") not in self._origins:
+            return Rejection(403, "origin", f"origin {origin[:100].decode('latin-1')!r} is not in dataplane.cors_origins")
+        return None
+
+    def cors(self, reader: Reader) -> bytes:
+        """Header lines that let the asking page read the answer; none without an Origin."""
+        origin = reader.named.get(b"origin")
+        if origin is None or origin.decode("latin-1") not in self._origins:
+            return b""
+        return b"access-control-allow-origin: %b\r\naccess-control-expose-headers: %b\r\nvary: origin\r\n" % (origin, EXPOSED)
+
+    def serve(self, conn: "Conn", request: "Request") -> None:
+        """Answer a complete request that passed `check`."""
+        relay = self._relayed.get(request.path)
+        if relay is not None and request.method == "POST":
+            relay(conn, request)
+            return
+        methods = frozenset({"POST"}) if relay is not None else self._methods_of(request.path)
+        if "GET" in methods:
+            methods |= {"HEAD"}
+        if request.method == "OPTIONS" and (methods or request.path == "*"):
+            self._options(conn, request, methods | {"OPTIONS"})
+        elif not methods:
+            self._refuse(conn, request, Rejection(404, "not_found", f"there is no {request.path[:200]} here"))
+        elif request.method not in methods:
+            allow = ", ".join(sorted(methods | {"OPTIONS"}))
+            self._refuse(conn, request, Rejection(405, "method_not_allowed", f"{request.path[:200]} takes {allow}", allow=allow))
+        else:
+            Bridge(conn, request).start()
+
+    @staticmethod
+    def _refuse(conn: "Conn", request: "Request", rejection: Rejection) -> None:
+        conn.answer(refusal(rejection, more=conn.more, close=not conn.keeps, bodiless=request.method == "HEAD"))
+
+    @staticmethod
+    def _options(conn: "Conn", request: "Request", methods: frozenset[str]) -> None:
+        allow = ", ".join(sorted(methods)).encode()
+        more = conn.more + b"allow: %b\r\n" % allow
+        if conn.more:
+            asked = request.named.get(b"access-control-request-headers", b"authorization, content-type")
+            more += b"access-control-allow-methods: %b\r\naccess-control-allow-headers: %b\r\naccess-control-max-age: 600\r\n" % (
+                allow,
+                asked,
+            )
+        conn.answer(whole(204, b"", more=more, close=not conn.keeps))
+
+
+def host_of(value: bytes) -> str:
+    """The host of a Host header, lower case, without port."""
+    host = value.decode("latin-1").strip().lower()
+    if host.startswith("["):
+        return host[: host.find("]") + 1]
+    return host.partition(":")[0]
+
+
+def _is_json(content_type: bytes) -> bool:
+    kind = content_type.partition(b";")[0].strip().lower()
+    return kind == JSON_TYPE or (kind.startswith(b"application/") and kind.endswith(b"+json"))

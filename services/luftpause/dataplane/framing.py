@@ -1,0 +1,145 @@
+"""Where does the body of an engine's answer end, and which of its bytes are payload?
+
+Sans-I/O. Each reader takes what a read brought: `feed` returns how many of these bytes belong to this answer, `payload` is then the
+payload among them and `done` whether the body is complete. RFC 9112 sections 6 and 7, read strictly.
+"""
+
+import re
+from typing import Final
+
+SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
+LINE_BYTES_MAX: Final = 8192  # a size line with its extensions, or all trailers
+
+
+class FramingError(Exception):
+    """The body breaks the rules of its framing; nothing of this read can be trusted."""
+
+
+class Counted:
+    """`Content-Length: n`."""
+
+    __slots__ = ("_left", "done", "length", "payload")
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self._left = length
+        self.payload = b""
+        self.done = length == 0
+
+    def feed(self, data: bytes) -> int:
+        if len(data) > self._left:
+            data = data[: self._left]
+        self._left -= len(data)
+        self.payload = data
+        self.done = self._left == 0
+        return len(data)
+
+
+class UntilClose:
+    """The answer ends when the engine closes the connection in an orderly way."""
+
+    __slots__ = ("done", "payload")
+
+    def __init__(self) -> None:
+        self.payload = b""
+        self.done = False
+
+    def feed(self, data: bytes) -> int:
+        self.payload = data
+        return len(data)
+
+
+class Chunked:
+    """`Transfer-Encoding: chunked`."""
+
+    __slots__ = ("_after_chunk", "_left", "_part", "_trailers", "done", "payload")
+
+    def __init__(self) -> None:
+        self._left = 0  # payload bytes that the current chunk still owes
+        self._after_chunk = False  # the CRLF behind a chunk comes next
+        self._trailers = False
+        self._part = b""  # of a line that a read cut
+        self.payload = b""
+        self.done = False
+
+    def feed(self, data: bytes) -> int:
+        """Raises FramingError."""
+        if not (self._left or self._after_chunk or self._trailers or self._part):
+            whole = self._whole_chunk(data)
+            if whole is not None:
+                self.payload = whole
+                return len(data)
+        before = len(self._part)
+        if before:
+            data = self._part + data
+            self._part = b""
+        pieces: list[bytes] = []
+        end = self._walk(data, pieces)
+        self.payload = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return end - before
+
+    @staticmethod
+    def _whole_chunk(data: bytes) -> bytes | None:
+        """The payload, if the read is exactly one chunk: what nearly every read of a stream is."""
+        match = SIZE_LINE.match(data)
+        if match is None:
+            return None
+        start, end = match.end(), len(data) - 2
+        if end - start != int(match[1], 16) or start == end or not data.endswith(b"\r\n"):
+            return None
+        return data[start:end]
+
+    def _walk(self, data: bytes, pieces: list[bytes]) -> int:
+        at, size = 0, len(data)
+        while at < size and not self.done:
+            if self._left:
+                piece = data[at : at + self._left]
+                pieces.append(piece)
+                at += len(piece)
+                self._left -= len(piece)
+                self._after_chunk = self._left == 0
+            elif self._after_chunk:
+                at = self._chunk_end(data, at)
+            elif self._trailers:
+                at = self._trailer(data, at)
+            else:
+                at = self._size_line(data, at)
+        return at
+
+    def _chunk_end(self, data: bytes, at: int) -> int:
+        found = data[at : at + 2]
+        if found == b"\r\n":
+            self._after_chunk = False
+            return at + 2
+        if found == b"\r":
+            return self._keep(data, at)
+        raise FramingError("a chunk is not followed by CRLF")
+
+    def _size_line(self, data: bytes, at: int) -> int:
+        match = SIZE_LINE.match(data, at)
+        if match is not None and match.end() - at <= LINE_BYTES_MAX:
+            self._left = int(match[1], 16)
+            self._trailers = self._left == 0
+            return match.end()
+        if match is None and data.find(b"\n", at) < 0:
+            return self._keep(data, at)
+        raise FramingError("bad chunk size")
+
+    def _trailer(self, data: bytes, at: int) -> int:
+        """One trailer line, or the empty line that ends the body."""
+        end = data.find(b"\r\n", at)
+        if end < 0:
+            if data.find(b"\n", at) >= 0:
+                raise FramingError("bare LF in a trailer")
+            return self._keep(data, at)
+        self.done = end == at
+        return end + 2
+
+    def _keep(self, data: bytes, at: int) -> int:
+        self._part = data[at:]
+        if len(self._part) > LINE_BYTES_MAX:
+            raise FramingError("endless line between chunks")
+        return len(data)
+
+
+Framing = Counted | UntilClose | Chunked

@@ -1,0 +1,49 @@
+"""May the head of an engine's answer go to the client yet, or could this answer still be one that nobody should see?
+
+As long as nothing has gone on, a full queue or an empty answer can be dealt with; afterwards every byte is the client's.
+"""
+
+from enum import Enum
+from typing import Final
+
+from luftpause.dataplane.observe import is_queue_full
+from luftpause.dataplane.sse import data_of
+
+# How an event that reports an error begins, without white space. Everything else passes at once.
+ERROR_EVENTS: Final = (b'data:{"error"', b'data:{"object":"error"')
+WHITE: Final = b" \t\r\n"
+
+
+class Verdict(Enum):
+    WAIT = "wait"  # not enough was seen
+    GO = "go"
+    BUSY = "busy"  # the engine's queue is full
+    EMPTY = "empty"  # a good status and nothing else
+
+
+def needs_look(status: int, *, holds_busy: bool) -> bool:
+    """Must the body be seen before the head goes on?"""
+    return status == 200 or (status == 503 and holds_busy)
+
+
+def judge(status: int, payload: bytes, *, stream: bool, done: bool, holds_busy: bool, bytes_max: int) -> Verdict:
+    """`payload` is all that came so far; `stream`: it is an event stream."""
+    if status == 503:
+        if not done:
+            return Verdict.WAIT if len(payload) <= bytes_max else Verdict.GO
+        return Verdict.BUSY if is_queue_full(status, payload) else Verdict.GO
+    if not payload:
+        return Verdict.EMPTY if done else Verdict.WAIT
+    if not stream or not holds_busy:
+        return Verdict.GO
+    return _first_event(payload.lstrip(), done=done, bytes_max=bytes_max)
+
+
+def _first_event(text: bytes, *, done: bool, bytes_max: int) -> Verdict:
+    begins = text[:64].translate(None, WHITE)
+    if not any(error.startswith(begins) or begins.startswith(error) for error in ERROR_EVENTS):
+        return Verdict.GO
+    line, end, _ = text.partition(b"\n")
+    if end or done:
+        return Verdict.BUSY if is_queue_full(200, data_of(line)) else Verdict.GO
+    return Verdict.WAIT if len(text) <= bytes_max else Verdict.GO

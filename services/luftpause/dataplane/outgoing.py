@@ -1,0 +1,30 @@
+"""What bytes go to an engine for a turn: which of the client's headers, whose key, which body?"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from luftpause.dataplane.identify import TRACEPARENT
+
+HARMLESS: Final = frozenset({b"keep-alive", b"close", b""})
+
+
+def forwarded(headers: Sequence[tuple[bytes, bytes]], allowed: frozenset[bytes], connection: bytes = b"") -> bytes:
+    """Header lines that go on: those on the allow-list, unless `Connection` names them or they are a malformed traceparent."""
+    lines = [b"%b: %b\r\n" % pair for pair in headers if pair[0] in allowed]
+    if connection.lower() in HARMLESS and b"traceparent" not in dict(headers):
+        return b"".join(lines)
+    named = {each.strip().lower() for each in connection.split(b",")}
+    kept = [
+        b"%b: %b\r\n" % (name, value)
+        for name, value in headers
+        if name in allowed and name not in named and not (name == b"traceparent" and TRACEPARENT.fullmatch(value) is None)
+    ]
+    return b"".join(kept)
+
+
+def engine_request(target: bytes, host: bytes, headers: bytes, api_key: str, body: bytes) -> bytes:
+    """Head and body in one piece. Only the replica's own key is ever an Authorization."""
+    key = b"authorization: Bearer %b\r\n" % api_key.encode() if api_key else b""
+    return b"POST %b HTTP/1.1\r\nhost: %b\r\n%b%baccept-encoding: identity\r\ncontent-length: %d\r\n\r\n%b" % (
+        target, host, headers, key, len(body), body,
+    )  # fmt: skip

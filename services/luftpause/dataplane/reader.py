@@ -1,0 +1,156 @@
+"""What does a client ask on its connection, and is it well-formed and within its limits?
+
+Sans-I/O: one httptools parser for the whole life of the connection. The head is fed to it line by line, so that an offered `Upgrade`
+can be made harmless before the parser sees it (it would drop the body), and so that no head is longer than its limit.
+"""
+
+import re
+from typing import Final
+
+import httptools
+
+from luftpause.dataplane.rejection import Rejection
+
+UPGRADE: Final = re.compile(rb"(?im)^upgrade[ \t]*:")
+NO_UPGRADE: Final = b"x-offered-upgrade:"
+FIRST_BYTES: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ\r\n")
+CHUNK_OVERHEAD: Final = 8  # bytes of framing that a byte of payload may cost, beyond head_bytes_max
+
+
+class Reader:
+    """Feed it bytes; then `head_done` and `complete` say how much of a request is there, and `extra` that more came than one."""
+
+    __slots__ = (
+        "_bytes_max", "_head_bytes", "_headers_max", "_parser", "_pieces", "_raw_bytes", "_received", "_tail",
+        "begun", "body_bytes", "complete", "extra", "head_done", "headers", "keep_alive", "method", "named", "target", "version",
+    )  # fmt: skip
+
+    def __init__(self, head_bytes_max: int, headers_max: int) -> None:
+        self._bytes_max = head_bytes_max
+        self._headers_max = headers_max
+        self._tail = b""  # the last line of a head, not yet complete
+        self._parser = httptools.HttpRequestParser(self)
+        self.extra = False
+        self.next()
+
+    def next(self) -> None:
+        """Ready for another request."""
+        self.begun = self.head_done = self.complete = False
+        self.target = b""
+        self.method = ""
+        self.version = "1.1"
+        self.keep_alive = False
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.named: dict[bytes, bytes] = {}
+        self._pieces: list[bytes] = []
+        self._head_bytes = self._received = self._raw_bytes = 0
+        self.body_bytes: int | None = 0  # as declared; None: chunked
+
+    def body(self) -> bytes:
+        pieces = self._pieces
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    @property
+    def received(self) -> int:
+        """Body bytes that are here."""
+        return self._received
+
+    def drop_body(self) -> None:
+        """Nobody will read what came of the body."""
+        self._pieces.clear()
+
+    def feed(self, data: bytes) -> Rejection | None:
+        """Raises nothing; after a rejection the connection is of no further use."""
+        try:
+            while data and not self.head_done:
+                data = self._head(data)
+                if self._head_bytes + len(self._tail) > self._bytes_max or len(self.headers) > self._headers_max:
+                    return Rejection(
+                        431, "head_too_large", f"the request head has more than {self._bytes_max} bytes or {self._headers_max} lines"
+                    )
+            if data:
+                self._body(data)
+        except httptools.HttpParserUpgrade:
+            return Rejection(405, "method_not_allowed", "CONNECT is not served here", allow="GET, POST, DELETE")
+        except httptools.HttpParserError as error:
+            if self.target == b"*" and "PRI" in str(error):
+                return Rejection(505, "http_version", "HTTP/2 is not served here; use HTTP/1.1")
+            return Rejection(400, "bad_request", f"malformed HTTP: {error}")
+        if self._raw_bytes > CHUNK_OVERHEAD * self._received + self._bytes_max:
+            return Rejection(400, "bad_request", "malformed HTTP: more chunk framing than payload")
+        return self._fault() if self.head_done else None
+
+    def _head(self, data: bytes) -> bytes:
+        """Feed the complete lines of the head that are here; returns what lies behind it."""
+        if self._tail:
+            data = self._tail + data
+            self._tail = b""
+        elif not self.begun and data[0] not in FIRST_BYTES:
+            self._parser.feed_data(data)  # no method begins like that: let the parser say so now, not when a line ends
+        if self.begun and data.startswith(b"\r\n"):
+            end = 2  # the empty line after what came before
+        else:
+            end = data.find(b"\r\n\r\n") + 4
+            if end < 4:
+                end = data.rfind(b"\n") + 1
+        block, rest = data[:end], data[end:]
+        self.begun = True
+        if block:
+            self._head_bytes += len(block)
+            self._parser.feed_data(UPGRADE.sub(NO_UPGRADE, block) if b"pgrade" in block.lower() else block)
+        if self.head_done or b"\n" in rest:
+            return rest
+        self._tail = rest
+        return b""
+
+    def _body(self, data: bytes) -> None:
+        if self.complete:
+            self.extra = True
+            return
+        if self.body_bytes is None:
+            self._raw_bytes += len(data)
+        self._parser.feed_data(data)
+
+    def _fault(self) -> Rejection | None:
+        if self.version not in {"1.1", "1.0"}:
+            return Rejection(505, "http_version", f"HTTP/{self.version} is not served here; use HTTP/1.1")
+        coding = self.named.get(b"transfer-encoding")
+        if coding is not None and coding.strip().lower() != b"chunked":
+            return Rejection(501, "transfer_coding", "the only transfer coding that is understood is chunked")
+        hosts = sum(name == b"host" for name, _ in self.headers) if len(self.named) != len(self.headers) else int(b"host" in self.named)
+        if hosts > 1 or (hosts == 0 and self.version == "1.1"):
+            return Rejection(400, "bad_request", "malformed HTTP: there must be one Host header")
+        return None
+
+    # ---- called by the parser
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            self.extra = True
+
+    def on_url(self, url: bytes) -> None:
+        if not self.extra:
+            self.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.head_done:  # else it is a trailer
+            self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        if self.head_done:
+            return
+        self.head_done = True
+        parser = self._parser
+        self.method = parser.get_method().decode()
+        self.version = parser.get_http_version()
+        self.keep_alive = self.version == "1.1" and parser.should_keep_alive()
+        self.named = dict(self.headers)
+        self.body_bytes = None if b"transfer-encoding" in self.named else int(self.named.get(b"content-length", b"0"))
+
+    def on_body(self, piece: bytes) -> None:
+        if not self.complete:
+            self._pieces.append(piece)
+            self._received += len(piece)
+
+    def on_message_complete(self) -> None:
+        self.complete = True

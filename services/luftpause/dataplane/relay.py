@@ -1,0 +1,79 @@
+"""What do all turns that go through this dataplane share, and how do they end when it stops?"""
+
+import asyncio
+
+from luftpause.dataplane.door import Serve
+from luftpause.dataplane.formats import FORMATS, Format
+from luftpause.dataplane.http import Conn, Request
+from luftpause.dataplane.rejection import Rejection
+from luftpause.dataplane.sweep import Sweep
+from luftpause.dataplane.turn import Turn
+from luftpause.dataplane.turns import Scheduler
+from luftpause.dataplane.upstream import Upstreams
+from luftpause.kit.config import DataplaneConfig
+
+STOPPING = Rejection(503, "stopping", "this dataplane is being stopped; send the turn again", retry_after_s=1)
+
+
+class Relay:
+    """`key` is that of head digests and body hashes."""
+
+    def __init__(self, config: DataplaneConfig, scheduler: Scheduler, sweep: Sweep, key: bytes) -> None:
+        self.config = config
+        self.scheduler = scheduler
+        self.sweep = sweep
+        self.key = key
+        self.asks_usage = config.usage == "ask"
+        self.holds_busy = config.on_busy == "hold"
+        self.upstreams = Upstreams(config, sweep)
+        self.forwarded = frozenset(name.lower().encode() for name in config.forward_headers)
+        self.turns: set[Turn] = set()
+        self.deadline = 0.0  # always due: the sweep passes on which replicas delivered
+        self._stopping = False
+        self._empty = asyncio.Event()
+        self._empty.set()
+        sweep.watch(self)
+
+    def routes(self) -> dict[str, Serve]:
+        """By path; all take POST only."""
+        return {each.path: self._serve(each) for each in FORMATS}
+
+    def _serve(self, api: Format) -> Serve:
+        def serve(conn: Conn, request: Request) -> None:
+            turn = Turn(self, conn, request, api)
+            if self._stopping:
+                turn.reject(STOPPING)
+            else:
+                turn.begin(request)
+
+        return serve
+
+    def enter(self, turn: Turn) -> None:
+        self.turns.add(turn)
+        self._empty.clear()
+
+    def leave(self, turn: Turn) -> None:
+        self.turns.discard(turn)
+        if not self.turns:
+            self._empty.set()
+
+    def expire(self, now: float) -> None:
+        for name in self.upstreams.take_delivered():
+            self.scheduler.delivering(name)
+
+    def stop(self) -> None:
+        """Held turns, and those that come from now on, are answered with 503; the others go on."""
+        self._stopping = True
+        for turn in tuple(self.turns):
+            turn.stop_waiting(STOPPING)
+
+    async def emptied(self) -> None:
+        """Returns when no turn is left."""
+        await self._empty.wait()
+
+    def kill(self) -> None:
+        """End what still runs."""
+        for turn in tuple(self.turns):
+            turn.kill(STOPPING)
+        self.sweep.forget(self)
+        self.upstreams.close()

@@ -1,0 +1,96 @@
+"""Where do the lines and events of a server-sent event stream begin and end, however it was cut?
+
+Engines write each event as one `data:` line, so what is read is lines. Nothing here changes a byte of what is passed on, except
+`EventFilter`, which removes whole events.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+END_OF_EVENT: Final = re.compile(rb"\n\r?\n")
+DONE: Final = b"[DONE]"
+
+
+class Lines:
+    """Cuts a stream into lines; keeps at most `bytes_max` of a line that has no end yet.
+
+    A longer one is given up: it is skipped up to its end, and `given_up` says so.
+    """
+
+    __slots__ = ("_bytes_max", "_skipping", "given_up", "tail")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._skipping = False
+        self.tail = b""
+        self.given_up = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that are complete now, without their ends (a CR may remain: strip)."""
+        if self._skipping:
+            end = data.find(b"\n")
+            if end < 0:
+                return []
+            self._skipping = False
+            data = data[end + 1 :]
+        if self.tail:
+            data = self.tail + data
+        lines = data.split(b"\n")
+        self.tail = lines.pop()
+        if len(self.tail) > self._bytes_max:
+            self.tail = b""
+            self._skipping = self.given_up = True
+        return lines
+
+    def rest(self) -> bytes:
+        """What is left when the stream ends without a last line end."""
+        tail, self.tail = self.tail, b""
+        return tail
+
+
+def data_of(line: bytes) -> bytes:
+    """What a line carries behind `data:` (with or without a space), stripped; empty for every other line."""
+    return line[5:].strip() if line.startswith(b"data:") else b""
+
+
+class EventFilter:
+    """Passes a stream on without the events that `drop` chooses; `drop` gets the `data` of one event.
+
+    An event is held until it is complete, at most `bytes_max` of it; what is longer passes.
+    """
+
+    __slots__ = ("_bytes_max", "_drop", "_held", "_passing")
+
+    def __init__(self, drop: Callable[[bytes], bool], bytes_max: int) -> None:
+        self._drop = drop
+        self._bytes_max = bytes_max
+        self._held: bytes = b""
+        self._passing = False  # the event at hand was too long: pass it up to its end
+
+    def feed(self, data: bytes) -> bytes:
+        data = b"".join((self._held, data))
+        kept: list[bytes] = []
+        at = 0
+        for match in END_OF_EVENT.finditer(data):
+            event = data[at : match.end()]
+            at = match.end()
+            if self._passing or not self._dropped(event):
+                kept.append(event)
+            self._passing = False
+        self._held = data[at:]
+        if self._passing or len(self._held) > self._bytes_max:
+            # The last two bytes may be the first half of the blank line that ends the event.
+            kept.append(self._held[:-2])
+            self._held = self._held[-2:]
+            self._passing = True
+        return b"".join(kept)
+
+    def rest(self) -> bytes:
+        """What is left when the stream ends."""
+        held, self._held = self._held, b""
+        return b"" if held and not self._passing and self._dropped(held) else held
+
+    def _dropped(self, event: bytes) -> bool:
+        data = b"\n".join(filter(None, map(data_of, event.split(b"\n"))))
+        return bool(data) and self._drop(data)

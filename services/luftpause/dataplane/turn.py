@@ -1,0 +1,295 @@
+"""How does one turn go, from its request to the end of its answer, and what is the scheduler told meanwhile?
+
+Facts of a turn, in this order: `ask`; for each place `started`, or `give_back` with or without it; `first_token` and
+`tool_calls_seen`; and at the end exactly one of `finished`, `failed` and `abandon`, or the scheduler's own refusal.
+"""
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from luftpause.dataplane.attempt import JSON, Attempt, kind_of
+from luftpause.dataplane.chat import ask_for_usage
+from luftpause.dataplane.connection import AnswerHead
+from luftpause.dataplane.digest import body_hash
+from luftpause.dataplane.formats import Format
+from luftpause.dataplane.identify import Identity, Reading, identify
+from luftpause.dataplane.observe import Observed, Observer, Unread
+from luftpause.dataplane.outgoing import engine_request, forwarded
+from luftpause.dataplane.rejection import Rejection
+from luftpause.dataplane.responses import refusal
+from luftpause.dataplane.sweep import NEVER
+from luftpause.dataplane.turns import Ask, Placement, Refusal, ReturnReason
+from luftpause.kit import ids
+
+if TYPE_CHECKING:
+    from luftpause.dataplane.http import Conn, Request
+    from luftpause.dataplane.relay import Relay
+
+NO_REPLICA: Final = "no_replica"
+TIMEOUTS: Final = frozenset({"first_byte_timeout", "idle_timeout"})
+
+
+class Stage(Enum):
+    NEW = "new"
+    HELD = "held"  # the scheduler has the word
+    PLACED = "placed"  # a connection is being made
+    SENT = "sent"  # an engine has it
+    OVER = "over"
+
+
+class Turn:
+    __slots__ = (
+        "_api", "_attempt", "_body", "_conn", "_died", "_headers", "_placement", "_run", "_stage", "_target", "_unreachable",
+        "deadline", "hides_usage", "id", "relay", "told_first_token", "version",
+    )  # fmt: skip
+
+    def __init__(self, relay: "Relay", conn: "Conn", request: "Request", api: Format) -> None:
+        self.relay = relay
+        self._conn = conn
+        self._api = api
+        self.version = request.version
+        self._body = request.body
+        _, mark, query = request.target.partition(b"?")
+        self._target = api.path.encode() + mark + query
+        self._headers = b""
+        self.id = ""
+        self._run = ""
+        self._stage = Stage.NEW
+        self._attempt: Attempt | None = None
+        self._placement: Placement | None = None
+        self._unreachable = ""  # why the last place did not take it
+        self._died = False  # an engine went away before it answered; that is tried once more
+        self.hides_usage = False
+        self.told_first_token = False
+        self.deadline = NEVER
+
+    # ---- from the request to the scheduler
+
+    def begin(self, request: "Request") -> None:
+        identity = identify(request.named)
+        if isinstance(identity, Rejection):
+            self.reject(identity)
+            return
+        reading = self._api.read(self._body, self.relay.key)
+        if isinstance(reading, Rejection):
+            self.reject(reading)
+            return
+        body_bytes, hashed = len(self._body), body_hash(self._body, self.relay.key)
+        self._headers = forwarded(request.headers, self.relay.forwarded, request.named.get(b"connection", b""))
+        if self.relay.asks_usage and reading.stream and not reading.mentions_usage:
+            self._body = ask_for_usage(self._body)
+            self.hides_usage = True
+        self.id = ids.new_turn_id()
+        self._stage = Stage.HELD
+        self._conn.handler = self
+        self.relay.enter(self)
+        self.relay.scheduler.ask(self._ask(identity, reading, body_bytes, hashed), self)
+
+    def _ask(self, identity: Identity, reading: Reading, body_bytes: int, hashed: bytes) -> Ask:
+        return Ask(
+            turn=self.id,
+            fresh_run=ids.new_run_id(),
+            model=reading.model,
+            turn_class=identity.turn_class,
+            caller=identity.caller,
+            run=identity.run,
+            parent=identity.parent,
+            kind=self._api.kind,
+            api=self._api.api,
+            tool_call_ids=reading.tool_call_ids,
+            head_digest=reading.head_digest,
+            previous_response=reading.previous_response,
+            body_hash=hashed,
+            traceparent=identity.traceparent,
+            body_bytes=body_bytes,
+        )
+
+    def reject(self, rejection: Rejection) -> None:
+        """Answer with an error. Nothing of an answer has gone on."""
+        self._over()
+        conn = self._conn
+        more = conn.more + self.ours() if self._run else conn.more
+        conn.answer(refusal(rejection, more=more, close=not conn.keeps))
+
+    # ---- Waiter
+
+    def held(self, run: str, reason: str) -> None:
+        if self._stage is not Stage.HELD:
+            return
+        self._run = run
+        if self._unreachable and reason == NO_REPLICA:
+            self._give_up()
+        elif self._unreachable:
+            self._unhurried()  # another replica can take it, only not yet
+
+    def placed(self, placement: Placement) -> None:
+        if self._stage is not Stage.HELD:
+            return
+        self._stage = Stage.PLACED
+        self._unhurried()
+        self._run = placement.run
+        self._placement = placement
+        pool = self.relay.upstreams.pool(placement.replica)
+        origin = pool.origin
+        out = engine_request(origin.prefix + self._target, origin.host_header, self._headers, placement.replica.api_key, self._body)
+        attempt = self._attempt = Attempt(self, self._conn)
+        attempt.start(pool, out)
+
+    def refused(self, refusal: Refusal) -> None:
+        if self._stage is not Stage.HELD:
+            return
+        self._run = refusal.run
+        message = self._unreachable if self._unreachable and refusal.status == 502 else refusal.message
+        self.reject(Rejection(refusal.status, refusal.code, message, refusal.retry_after_s))
+
+    # ---- from the attempt
+
+    def sent(self) -> None:
+        if self._stage is Stage.PLACED:
+            self._stage = Stage.SENT
+            self.relay.scheduler.started(self.id)
+
+    def passed(self) -> None:
+        """The client has the head: no other engine can answer this turn any more."""
+        self._body = b""
+
+    def unreachable(self, reason: str) -> None:
+        if self._stage not in {Stage.PLACED, Stage.SENT}:
+            return
+        if self.relay.config.failover:
+            self._elsewhere(reason)
+            return
+        self.sent()
+        self.relay.scheduler.failed(self.id, "unreachable")
+        self.reject(Rejection(502, "engine_unreachable", self._named(reason)))
+
+    def busy(self) -> None:
+        self._stage = Stage.HELD
+        self._attempt = None
+        self.relay.scheduler.give_back(self.id, ReturnReason.BUSY)
+
+    def broken(self, reason: str, why: str) -> None:
+        """The engine has the turn and no good answer came; after the head went on the client must see that."""
+        if self._stage is not Stage.SENT or self._attempt is None:
+            return
+        passed, attempt = self._attempt.passed, self._attempt
+        if why == "engine_died" and not passed and not self._died and self.relay.config.failover:
+            self._died = True
+            self._elsewhere(reason)
+            return
+        self.relay.scheduler.failed(self.id, why)
+        if passed:
+            self._over()
+            attempt.break_off()
+        else:
+            status, code = (504, why) if why in TIMEOUTS else (502, "engine_failed")
+            self.reject(Rejection(status, code, self._named(reason)))
+
+    def answered(self, status: int, seen: Observed) -> None:
+        """The whole answer is here."""
+        scheduler = self.relay.scheduler
+        if not 200 <= status < 300:
+            scheduler.failed(self.id, "engine_error")
+        elif seen.error:
+            scheduler.failed(self.id, "stream_error")
+        else:
+            scheduler.finished(self.id, seen.finish_reason, seen.usage, paused=seen.paused, tool_call_ids=seen.ids)
+        self._over()
+
+    def observer(self, head: AnswerHead, *, stream: bool) -> Observer:
+        config = self.relay.config
+        if not 200 <= head.status < 300:
+            return Unread()
+        if stream:
+            return self._api.stream(config.event_bytes_max)
+        return self._api.whole(config.answer_bytes_max) if kind_of(head) == JSON else Unread()
+
+    def ours(self) -> bytes:
+        """The header lines that say what happened to the turn."""
+        placement = self._placement
+        if placement is None:
+            return b"x-luftpause-run-id: %b\r\nx-luftpause-turn-id: %b\r\n" % (self._run.encode(), self.id.encode())
+        reason = b"x-luftpause-hold-reason: %b\r\n" % placement.hold_reason.encode() if placement.hold_reason else b""
+        return (
+            b"x-luftpause-run-id: %b\r\nx-luftpause-turn-id: %b\r\nx-luftpause-replica: %b\r\nx-luftpause-held-ms: %d\r\n"
+            b"%bx-accel-buffering: no\r\n"
+        ) % (self._run.encode(), self.id.encode(), placement.replica.name.encode(), placement.held_ms, reason)
+
+    # ---- another place, or none
+
+    def _named(self, reason: str) -> str:
+        return f"engine {self._placement.replica.name if self._placement is not None else '?'}: {reason}"
+
+    def _elsewhere(self, reason: str) -> None:
+        """The engine is gone and no byte went on: back to the scheduler, which has a moment to find another one."""
+        self._unreachable = self._named(reason)
+        self._stage = Stage.HELD
+        self._attempt = None
+        self.deadline = self.relay.sweep.now + self.relay.config.failover_seconds
+        self.relay.sweep.watch(self)
+        scheduler = self.relay.scheduler
+        if self._placement is not None:
+            scheduler.suspect(self._placement.replica.name, reason)
+        scheduler.give_back(self.id, ReturnReason.UNREACHABLE)
+
+    def expire(self, now: float) -> None:
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self.relay.scheduler.abandon(self.id)
+        self.reject(Rejection(502, "engine_unreachable", self._unreachable))
+
+    def _unhurried(self) -> None:
+        if self.deadline != NEVER:
+            self.deadline = NEVER
+            self.relay.sweep.forget(self)
+
+    # ---- ends that don't come from the engine
+
+    def client_left(self) -> None:
+        self._end_early("client_left")
+
+    def stop_waiting(self, rejection: Rejection) -> None:
+        """The dataplane stops: a turn that no engine has goes back to its client."""
+        if self._stage is Stage.HELD:
+            self.relay.scheduler.abandon(self.id)
+            self.reject(rejection)
+
+    def kill(self, rejection: Rejection) -> None:
+        """The dataplane ends now."""
+        attempt = self._attempt
+        self._end_early("stopped")
+        if attempt is not None and attempt.passed:
+            attempt.break_off()
+        else:
+            self.reject(rejection)
+
+    def _end_early(self, why: str) -> None:
+        stage = self._stage
+        self._over()
+        if self._attempt is not None:
+            self._attempt.abort()
+        if stage is Stage.SENT:
+            self.relay.scheduler.failed(self.id, why)
+        elif stage in {Stage.HELD, Stage.PLACED}:
+            self.relay.scheduler.abandon(self.id)
+
+    def _over(self) -> None:
+        if self._stage not in {Stage.NEW, Stage.OVER}:
+            self.relay.leave(self)
+        self._stage = Stage.OVER
+        self._unhurried()
+
+    # ---- Handler
+
+    def pause(self) -> None:
+        if self._attempt is not None and self._attempt.upstream is not None:
+            self._attempt.upstream.pause()
+
+    def resume(self) -> None:
+        if self._attempt is not None and self._attempt.upstream is not None:
+            self._attempt.upstream.resume()
+
+    def last_sign(self) -> float:
+        upstream = self._attempt.upstream if self._attempt is not None else None
+        return upstream.last_read if upstream is not None else 0.0

@@ -1,0 +1,182 @@
+"""Which connection takes a request to an engine: an idle one, or a new one?"""
+
+import asyncio
+import functools
+import ssl
+from typing import Final
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from luftpause.dataplane.connection import Connection, Receiver
+from luftpause.dataplane.sweep import Sweep
+from luftpause.dataplane.turns import Replica
+from luftpause.kit.config import DataplaneConfig
+
+URLS_CACHED: Final = 1024
+
+
+class Origin(Struct, frozen=True):
+    """Where an engine listens. `prefix` is the path of its base URL, without a slash at its end."""
+
+    host: str
+    port: int
+    tls: bool
+    prefix: bytes
+    host_header: bytes
+
+
+@functools.lru_cache(maxsize=URLS_CACHED)
+def origin_of(url: str) -> Origin:
+    """Read a replica's URL; `/v1` at its end is the API's, not the prefix's."""
+    parts = urlsplit(url)
+    tls = parts.scheme == "https"
+    host, usual = parts.hostname or "", 443 if tls else 80
+    port = parts.port or usual
+    named = f"[{host}]" if ":" in host else host
+    prefix = parts.path.rstrip("/").removesuffix("/v1")
+    return Origin(host, port, tls, prefix.encode(), (named if port == usual else f"{named}:{port}").encode())
+
+
+class Connecting:
+    """A connection that is being made for a request."""
+
+    __slots__ = ("_out", "_pool", "_receiver", "_task", "deadline", "last_read")
+
+    def __init__(self, pool: "Pool", out: bytes, receiver: Receiver) -> None:
+        self._pool = pool
+        self._out = out
+        self._receiver: Receiver | None = receiver
+        self.last_read = pool.sweep.now
+        self.deadline = pool.sweep.now + pool.config.connect_seconds
+        receiver.upstream = self
+        loop = asyncio.get_running_loop()
+        origin = pool.origin
+        self._task = loop.create_task(loop.create_connection(lambda: Connection(pool), origin.host, origin.port, ssl=pool.tls))
+        self._task.add_done_callback(self._made)
+        pool.sweep.watch(self)
+
+    def abort(self) -> None:
+        self._receiver = None
+        self._pool.sweep.forget(self)
+        self._task.cancel()
+
+    def pause(self) -> None:
+        """Nothing is read yet."""
+
+    def resume(self) -> None:
+        """Nothing was paused."""
+
+    def expire(self, now: float) -> None:
+        receiver = self._receiver
+        self.abort()
+        if receiver is not None:
+            receiver.unreachable(f"no connection within {self._pool.config.connect_seconds:g} s")
+
+    def _made(self, task: "asyncio.Task[tuple[asyncio.Transport, Connection]]") -> None:
+        self._pool.sweep.forget(self)
+        receiver, self._receiver = self._receiver, None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            if receiver is not None:
+                receiver.unreachable(_reason(error))
+            return
+        connection = task.result()[1]
+        if receiver is None:
+            connection.abort()
+        elif connection.usable:
+            connection.send(self._out, receiver)
+        else:
+            receiver.unreachable("closed the connection at once")
+
+
+class Pool:
+    """The connections to one replica."""
+
+    def __init__(self, url: str, config: DataplaneConfig, sweep: Sweep) -> None:
+        self.origin = origin_of(url)
+        self.url = url
+        self.config = config
+        self.idle_seconds = config.idle_seconds  # pydantic's attribute access is slow, and this is read per chunk
+        self.sweep = sweep
+        self.tls = _tls() if self.origin.tls else None
+        self.delivered = False  # bytes of an answer came since this was last looked at
+        self._idle: list[Connection] = []
+
+    def send(self, out: bytes, receiver: Receiver) -> None:
+        """Head and body of a request in one piece."""
+        idle = self._idle
+        while idle:
+            connection = idle.pop()
+            if connection.usable:
+                connection.send(out, receiver)
+                return
+        self.connect(out, receiver)
+
+    def connect(self, out: bytes, receiver: Receiver) -> None:
+        Connecting(self, out, receiver)
+
+    def take_back(self, connection: Connection) -> bool:
+        """Keep it for another request, unless there are enough."""
+        if len(self._idle) >= self.config.idle_upstreams_max:
+            return False
+        connection.idle()
+        self._idle.append(connection)
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        self.sweep.forget(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def close(self) -> None:
+        """Close what is idle; what is in use ends by itself."""
+        for connection in tuple(self._idle):
+            connection.abort()
+
+
+class Upstreams:
+    """The pools of all replicas."""
+
+    def __init__(self, config: DataplaneConfig, sweep: Sweep) -> None:
+        self._config = config
+        self._sweep = sweep
+        self._pools: dict[str, Pool] = {}
+
+    def pool(self, replica: Replica) -> Pool:
+        pool = self._pools.get(replica.name)
+        if pool is None or pool.url != replica.url:
+            if pool is not None:
+                pool.close()
+            pool = self._pools[replica.name] = Pool(replica.url, self._config, self._sweep)
+        return pool
+
+    def take_delivered(self) -> list[str]:
+        """Replicas that sent bytes of an answer since the last call."""
+        names = [name for name, pool in self._pools.items() if pool.delivered]
+        for name in names:
+            self._pools[name].delivered = False
+        return names
+
+    def close(self) -> None:
+        for pool in self._pools.values():
+            pool.close()
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _reason(error: BaseException) -> str:
+    match error:
+        case ConnectionRefusedError():
+            return "connection refused"
+        case ssl.SSLError():
+            return f"TLS failed ({error.reason or error})"
+        case OSError():
+            return error.strerror or str(error) or "no connection"
+        case _:
+            return str(error) or type(error).__name__
