@@ -18,13 +18,14 @@ numbers = st.integers(min_value=0, max_value=10_000)
 class ModelScheduler:
     """The scheduler's bookkeeping by the letter of the contract: who is held, who has a place."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_held: bool) -> None:
+        self.keeps_held = keeps_held  # over a new Hello
         self.held: dict[str, int] = {}  # turn -> attempt
         self.in_flight: dict[str, tuple[int, str]] = {}  # turn -> (attempt, replica)
         self.seq = 0
 
-    def hello(self, turns: list[pb.TurnRecord], *, keeps_held: bool) -> None:
-        if not keeps_held:
+    def hello(self, turns: list[pb.TurnRecord]) -> None:
+        if not self.keeps_held:
             self.held.clear()
         self.in_flight = {turn.turn: (turn.attempt, turn.replica) for turn in turns}
 
@@ -44,17 +45,17 @@ class ModelScheduler:
         return None
 
     def _requested(self, request: pb.TurnRequested) -> pb.Order:
-        known = self.in_flight.get(request.turn)
-        if known and known[0] == request.attempt:
-            return self._order(request.turn)
+        if self.in_flight.get(request.turn, (0, ""))[0] == request.attempt:
+            assert self.keeps_held, "asked for although it has a place"
+            return self.order(request.turn)
         self.held[request.turn] = request.attempt
         return pb.Order(held=pb.Held(turn=request.turn, attempt=request.attempt, run="r", reason="capped"))
 
     def place(self, turn: str, replica: str) -> pb.Order:
         self.in_flight[turn] = (self.held.pop(turn), replica)
-        return self._order(turn)
+        return self.order(turn)
 
-    def _order(self, turn: str) -> pb.Order:
+    def order(self, turn: str) -> pb.Order:
         attempt, replica = self.in_flight[turn]
         self.seq += 1
         return pb.Order(placed=pb.Placed(turn=turn, attempt=attempt, run=f"run_of_{turn}", replica=replica, turn_seq=self.seq))
@@ -69,17 +70,26 @@ class Session(RuleBasedStateMachine):
     @initialize(keeps_held=st.booleans())
     def begin(self, keeps_held: bool) -> None:
         self.now = 0.0
-        self.keeps_held = keeps_held  # does the scheduler keep held turns over a new Hello?
         self.up: list[pb.Fact] = []
         self.down: list[pb.Order] = []
         self.waiters: dict[str, Recorder] = {}
         self.alive: set[str] = set()  # turns whose client still waits or reads
-        self.scheduler = ModelScheduler()
+        self.scheduler = ModelScheduler(keeps_held=keeps_held)
         self.memory = Memory(seconds=1800, runs_max=1000)
         self.ledger = Ledger(self.memory, lambda: self.now, send=self.up.append, send_soon=self.up.append, environ={})
         self.snapshot: Snapshot | None = None
         self.expected: set[tuple[str, int]] = set()
         self.count = 0
+        self.sent: list[pb.Order] = []  # in this session
+        for _ in range(5):
+            self.ask()
+        self.say_hello()
+        self.be_welcomed()
+        self.arrive(up=9, down=9)
+        for turn, replica in (("t0", "a"), ("t1", "b"), ("t2", "unannounced"), ("t3", "a")):
+            self.down.append(self.scheduler.place(turn, replica))
+        self.arrive(up=0, down=9)
+        self.down.append(self.scheduler.place("t4", "a"))  # one place is on its way
 
     def pick(self, names: list[str], number: int) -> str:
         return sorted(names)[number % len(names)]
@@ -141,7 +151,7 @@ class Session(RuleBasedStateMachine):
         turns = [turn for part in self.snapshot.parts() for turn in part.turns]
         self.snapshot.close()
         assert {(turn.turn, turn.attempt) for turn in turns} == self.expected
-        self.scheduler.hello(turns, keeps_held=self.keeps_held)
+        self.scheduler.hello(turns)
         self.down.append(a_list_of("a", "b"))
         self.ledger.opened()
 
@@ -153,32 +163,35 @@ class Session(RuleBasedStateMachine):
             self.snapshot.close()
         self.up.clear()
         self.down.clear()
+        self.sent.clear()
         if restart:
-            seq, self.scheduler = self.scheduler.seq, ModelScheduler()
+            seq, self.scheduler = self.scheduler.seq, ModelScheduler(keeps_held=self.scheduler.keeps_held)
             self.scheduler.seq = seq
 
-    @precondition(lambda self: self.ledger.line is Line.OPEN and self.up)
-    @rule(count=st.integers(min_value=1, max_value=5))
-    def facts_arrive(self, count: int) -> None:
-        for _ in range(min(count, len(self.up))):
+    @precondition(lambda self: self.ledger.line is Line.OPEN and (self.up or self.down))
+    @rule(up=st.integers(min_value=0, max_value=9), down=st.integers(min_value=0, max_value=9))
+    def arrive(self, up: int, down: int) -> None:
+        for _ in range(min(up, len(self.up))):
             if order := self.scheduler.absorb(self.up.pop(0)):
                 self.down.append(order)
-
-    @precondition(lambda self: self.ledger.line is Line.OPEN and self.down)
-    @rule(count=st.integers(min_value=1, max_value=5))
-    def orders_arrive(self, count: int) -> None:
-        for _ in range(min(count, len(self.down))):
-            self.ledger.absorb(self.down.pop(0))
+        for _ in range(min(down, len(self.down))):
+            self.absorb(self.down.pop(0))
 
     @precondition(lambda self: self.ledger.line is Line.OPEN and self.scheduler.held)
-    @rule(number=numbers, replica=st.sampled_from(["a", "b", "unannounced"]))
-    def place(self, number: int, replica: str) -> None:
-        self.down.append(self.scheduler.place(self.pick(list(self.scheduler.held), number), replica))
+    @rule(number=numbers, replica=st.sampled_from(["a", "b", "unannounced", "refuse"]))
+    def decide(self, number: int, replica: str) -> None:
+        turn = self.pick(list(self.scheduler.held), number)
+        self.down.append(self.scheduler.refuse(turn) if replica == "refuse" else self.scheduler.place(turn, replica))
 
-    @precondition(lambda self: self.ledger.line is Line.OPEN and self.scheduler.held)
+    @precondition(lambda self: self.ledger.line is Line.OPEN and self.sent)
     @rule(number=numbers)
-    def refuse(self, number: int) -> None:
-        self.down.append(self.scheduler.refuse(self.pick(list(self.scheduler.held), number)))
+    def repeat(self, number: int) -> None:
+        """An order that came before comes again."""
+        self.down.append(self.sent[number % len(self.sent)])
+
+    def absorb(self, order: pb.Order) -> None:
+        self.sent.append(order)
+        self.ledger.absorb(order)
 
     @rule()
     def time_passes(self) -> None:
@@ -218,11 +231,15 @@ class Session(RuleBasedStateMachine):
         assert {turn: each[0] for turn, each in self.scheduler.in_flight.items()} == {
             turn: record.attempt for turn, record in self.memory.in_flight.items()
         }
-        if not self.keeps_held:
+        if not self.scheduler.keeps_held:
             assert self.scheduler.held == {turn: each.attempt for turn, each in self.ledger._turns.items() if not each.replica}
         for turn in list(self.scheduler.held):
             self.down.append(self.scheduler.place(turn, "a"))
         self.settle()
+        for turn, state in self.ledger._turns.items():
+            word = self.waiters[turn].final[-1]
+            assert isinstance(word, Placement)
+            assert word.attempt == state.attempt, "placed, and nobody told its waiter"
         for turn in list(self.alive):
             self.ledger.finished(turn, "stop", None, paused=False)
         self.settle()
@@ -230,16 +247,16 @@ class Session(RuleBasedStateMachine):
         assert (self.ledger._turns, self.ledger._parked, self.memory.in_flight) == ({}, {}, {})
 
     def settle(self) -> None:
-        while self.up or self.down:
+        while self.up or self.down or self.ledger._parked:
             while self.up:
                 if order := self.scheduler.absorb(self.up.pop(0)):
                     self.down.append(order)
             while self.down:
-                self.ledger.absorb(self.down.pop(0))
+                self.absorb(self.down.pop(0))
             self.now += 2.0  # longer than a place stays parked
             self.ledger.tick()
             self.each_attempt_hears_one_word()
 
 
 TestSession = Session.TestCase
-TestSession.settings = settings(max_examples=150, stateful_step_count=50)
+TestSession.settings = settings(max_examples=150, stateful_step_count=60)
