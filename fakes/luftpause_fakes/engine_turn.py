@@ -20,6 +20,7 @@ from luftpause_fakes.engine_model import EngineRequest, Finished, Refused, Token
 from luftpause_fakes.engine_state import EngineState
 from luftpause_fakes.engine_text import answer_segments, prompt_segments
 from luftpause_fakes.engine_wire import DONE, Writer, event
+from luftpause_fakes.http_server import hang_up
 
 Json = dict[str, Any]
 
@@ -159,7 +160,8 @@ class TurnResponse:
             seen.failed += 1
             await self._fail(send)
         except Died:
-            seen.failed += 1  # returning without the last chunk makes uvicorn close the connection
+            seen.failed += 1
+            hang_up(scope)
         except Gone:
             seen.aborted += 1
         except BaseException:

@@ -6,9 +6,23 @@ from collections.abc import Generator
 from pathlib import Path
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from luftpause.kit.serve import announce, listen, stop_signals, url_of
+
+HANG_UP = "luftpause.hang_up"  # the ASGI extension: close the connection, whatever was sent
+
+
+def hang_up(scope: Scope) -> None:
+    """Close the connection of this request without another byte, as an engine that dies."""
+    scope["extensions"][HANG_UP]["close"]()
+
+
+class _Protocol(HttpToolsProtocol):
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {HANG_UP: {"close": self.transport.close}}
 
 
 class _Server(uvicorn.Server):
@@ -24,7 +38,7 @@ async def serve_app(app: ASGIApp, *, host: str, port: int, option: str, announce
     url = url_of(sock)
     # A cut connection is what a fake is for, so uvicorn's complaints about it are not worth a line.
     config = uvicorn.Config(
-        app, http="httptools", lifespan="on", access_log=False, log_config=None, log_level="critical", timeout_graceful_shutdown=0
+        app, http=_Protocol, lifespan="on", access_log=False, log_config=None, log_level="critical", timeout_graceful_shutdown=0
     )
     server = _Server(config)
     async with stop_signals() as stop:

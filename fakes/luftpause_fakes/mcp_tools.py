@@ -18,6 +18,7 @@ Json = dict[str, Any]
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # one pixel
 CALLS_MAX = 100_000  # distinct calls that are counted
 NOTES_MAX = 10_000
+PROBLEMS_MAX = 5
 
 
 class McpOptions(Struct, frozen=True):
@@ -59,9 +60,9 @@ class Tools:
         tool = next((tool for tool in TOOLS if tool.name == name), None)
         if tool is None:
             return text(f"unknown tool {name!r}; there are {', '.join(sorted(self._do))}", failed=True)
-        problem = next(iter(Draft202012Validator(tool.input_schema).iter_errors(arguments)), None)
-        if problem is not None:
-            return text(f"bad arguments for {name}: {problem.message}", failed=True)
+        problems = [problem.message for problem in Draft202012Validator(tool.input_schema).iter_errors(arguments)]
+        if problems:
+            return text(f"bad arguments for {name}: {'; '.join(problems[:PROBLEMS_MAX])}", failed=True)
         self._note("started", name, arguments, self.started)
         try:
             result = await self._do[name](arguments)

@@ -1,0 +1,329 @@
+"""Does the fake engine behave over HTTP as engines do?"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.support.processes import Process, running
+
+FAST = ("--port", "0", "--speed", "20")
+TOOLS: list[Any] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "lookup",
+            "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+        },
+    }
+]
+WAIT_SECONDS = 10.0
+
+
+@pytest.fixture
+async def engine() -> AsyncGenerator[Process]:
+    async with running("fake-engine", *FAST) as process:
+        yield process
+
+
+@pytest.fixture
+async def http(engine: Process) -> AsyncGenerator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=engine.at["http"], timeout=20, trust_env=False) as client:
+        yield client
+
+
+def client_of(engine: Process) -> openai.AsyncOpenAI:
+    http = openai.DefaultAsyncHttpxClient(trust_env=False)
+    return openai.AsyncOpenAI(base_url=engine.at["http"] + "/v1", api_key="none", max_retries=0, timeout=20, http_client=http)
+
+
+def body(task: str, **more: object) -> dict[str, Any]:
+    return {"model": "fake-1b", "messages": [{"role": "user", "content": task}], **more}
+
+
+async def until(http: httpx.AsyncClient, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The counters once they are as wanted."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while True:
+            shown = (await http.get("/_fake")).json()
+            if holds(shown):
+                return shown
+            await asyncio.sleep(0.01)
+
+
+async def events(response: httpx.Response) -> list[Any]:
+    lines = [line.removeprefix("data: ") async for line in response.aiter_lines() if line]
+    return [line if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+async def test_the_openai_client_runs_a_whole_run_with_tools(engine: Process) -> None:
+    messages: list[Any] = [{"role": "user", "content": "How tall are herons? [calls=2]"}]
+    async with client_of(engine) as client:
+        cached: list[int] = []
+        for number in range(2):
+            answer = await client.chat.completions.create(model="fake-1b", messages=messages, tools=TOOLS)
+            choice = answer.choices[0]
+            assert choice.finish_reason == "tool_calls"
+            call = choice.message.tool_calls[0]
+            assert json.loads(call.function.arguments)["query"].startswith("How tall are herons")
+            messages += [choice.message, {"role": "tool", "tool_call_id": call.id, "content": f"Source {number} says {number} feet."}]
+            cached.append(answer.usage.prompt_tokens_details.cached_tokens)
+        final = await client.chat.completions.create(model="fake-1b", messages=messages, tools=TOOLS)
+    assert final.choices[0].finish_reason == "stop"
+    assert "Source 0 says 0 feet." in final.choices[0].message.content
+    cached.append(final.usage.prompt_tokens_details.cached_tokens)
+    assert cached[0] == 0
+    assert 0 < cached[1] < cached[2] < final.usage.prompt_tokens
+
+
+async def test_a_stream_carries_the_same_answer_and_its_usage_after_the_finish(engine: Process) -> None:
+    async with client_of(engine) as client:
+        whole = await client.chat.completions.create(model="fake-1b", messages=body("Herons? [answer=30]")["messages"])
+        stream = await client.chat.completions.create(
+            model="fake-1b", messages=body("Herons? [answer=30]")["messages"], stream=True, stream_options={"include_usage": True}
+        )
+        chunks = [chunk async for chunk in stream]
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == whole.choices[0].message.content
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens == 30
+
+
+async def test_a_streamed_tool_call_is_put_together_by_the_openai_client(engine: Process) -> None:
+    asked = body("Herons? [calls=1]")
+    async with client_of(engine) as client, client.chat.completions.stream(**asked, tools=TOOLS) as stream:
+        answer = await stream.get_final_completion()
+    call = answer.choices[0].message.tool_calls[0]
+    assert (answer.choices[0].finish_reason, call.function.name) == ("tool_calls", "lookup")
+    assert json.loads(call.function.arguments)["query"]
+
+
+@pytest.mark.parametrize(("flavour", "content"), [("sglang", ""), ("vllm", ""), ("llamacpp", None)])
+async def test_the_first_chunk_has_the_role_and_the_flavours_content_and_done_ends(flavour: str, content: str | None) -> None:
+    async with (
+        running("fake-engine", *FAST, "--flavour", flavour) as process,
+        httpx.AsyncClient(base_url=process.at["http"], trust_env=False) as http,
+    ):
+        found = await events(await http.post("/v1/chat/completions", json=body("Hello", stream=True)))
+        assert found[0]["choices"][0]["delta"] == {"role": "assistant", "content": content}
+        assert found[-1] == "[DONE]"
+        assert not any("usage" in each for each in found[:-1])
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_frees_the_engine_whether_running_or_waiting(stream: bool) -> None:
+    async with (
+        running("fake-engine", "--port", "0", "--max-running", "1", "--decode-seconds", "0.05") as process,
+        httpx.AsyncClient(base_url=process.at["http"], trust_env=False) as http,
+    ):
+
+        async def ask() -> None:
+            await http.post("/v1/chat/completions", json=body("Long [answer=5000]", stream=stream), timeout=60)
+
+        first, second = asyncio.create_task(ask()), asyncio.create_task(ask())
+        await until(http, lambda shown: (shown["running"], shown["waiting"]) == (1, 1))
+        for task in (first, second):
+            task.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+        shown = await until(http, lambda shown: (shown["running"], shown["waiting"], shown["aborted"]) == (0, 0, 2))
+        assert shown["kv_used"] == 0
+        assert shown["finished"] == 0
+
+
+async def test_the_metrics_page_shows_running_and_waiting_turns() -> None:
+    async with (
+        running("fake-engine", "--port", "0", "--max-running", "1", "--decode-seconds", "0.05") as process,
+        httpx.AsyncClient(base_url=process.at["http"], trust_env=False) as http,
+    ):
+        asking = [asyncio.create_task(http.post("/v1/chat/completions", json=body("[answer=5000]", stream=True))) for _ in range(3)]
+        await until(http, lambda shown: (shown["running"], shown["waiting"]) == (1, 2))
+        page = (await http.get("/metrics")).text
+        loads = (await http.get("/v1/loads")).json()["loads"][0]
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+    lines = [line for line in page.splitlines() if line.startswith(("sglang:num_running_reqs{", "sglang:num_queue_reqs{"))]
+    assert [line.rsplit(" ", 1)[1] for line in lines] == ["1.0", "2.0"]
+    assert (loads["num_running_reqs"], loads["num_waiting_reqs"]) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("flavour", "stream", "status"), [("sglang", True, 200), ("sglang", False, 503), ("vllm", True, 503), ("vllm", False, 503)]
+)
+async def test_a_full_queue_is_told_in_the_flavours_form(flavour: str, stream: bool, status: int) -> None:
+    options = ("--port", "0", "--max-running", "1", "--max-waiting", "0", "--decode-seconds", "0.05", "--flavour", flavour)
+    async with running("fake-engine", *options) as process, httpx.AsyncClient(base_url=process.at["http"], trust_env=False) as http:
+        busy = asyncio.create_task(http.post("/v1/chat/completions", json=body("[answer=5000]", stream=True)))
+        await until(http, lambda shown: shown["running"] == 1)
+        answer = await http.post("/v1/chat/completions", json=body("Hello", stream=stream))
+        assert answer.status_code == status
+        if status == 200:
+            found = await events(answer)
+            assert found[0]["error"]["code"] == 503
+            assert found[-1] == "[DONE]"
+        else:
+            assert "queue is full" in answer.text or "currently busy" in answer.text
+        busy.cancel()
+        await asyncio.gather(busy, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("flavour", "unknown_model", "message"),
+    [("sglang", 404, ("message",)), ("vllm", 404, ("error", "message")), ("llamacpp", 200, ("error", "message"))],
+)
+async def test_errors_have_the_flavours_status_and_shape(flavour: str, unknown_model: int, message: tuple[str, ...]) -> None:
+    wrong = (
+        {"model": "fake-1b"},
+        body("x") | {"stream": "yes"},
+        body("[calls=x]"),
+        body("x" * 300_000),
+        body("x", stream_options={"include_usage": True}),
+    )
+    async with (
+        running("fake-engine", *FAST, "--flavour", flavour) as process,
+        httpx.AsyncClient(base_url=process.at["http"], trust_env=False) as http,
+    ):
+        assert (await http.post("/v1/chat/completions", json=body("x") | {"model": "nope"})).status_code == unknown_model
+        for asked in wrong:
+            answer = await http.post("/v1/chat/completions", json=asked)
+            assert answer.status_code == 400
+            found = answer.json()
+            for key in message:
+                found = found[key]
+            assert found
+
+
+async def test_what_is_no_json_is_a_400(http: httpx.AsyncClient) -> None:
+    for content in (b"{", b"[1,2]", b"\xff"):
+        assert (await http.post("/v1/chat/completions", content=content)).status_code == 400
+    assert (await http.get("/_fake")).json()["bad"] == 3
+
+
+async def test_a_fault_breaks_the_stream_once_and_then_all_is_well(http: httpx.AsyncClient) -> None:
+    await http.post("/_fake", json={"die_after_tokens": 3, "die_times": 1})
+    with pytest.raises(httpx.RemoteProtocolError):
+        await http.post("/v1/chat/completions", json=body("[answer=30]", stream=True))
+    assert (await http.post("/v1/chat/completions", json=body("[answer=30]", stream=True))).text.endswith("[DONE]\n\n")
+    assert (await http.get("/_fake")).json()["failed"] == 1
+
+
+async def test_it_can_die_before_the_head(http: httpx.AsyncClient) -> None:
+    await http.post("/_fake", json={"die_after_tokens": 0})
+    for stream in (True, False):
+        with pytest.raises(httpx.RemoteProtocolError):
+            await http.post("/v1/chat/completions", json=body("Hello", stream=stream))
+
+
+async def test_refusals_come_in_bursts_with_retry_after(http: httpx.AsyncClient) -> None:
+    await http.post("/_fake", json={"refuse_status": 429, "refuse_times": 2, "refuse_retry_after": "3"})
+    answers = [await http.post("/v1/chat/completions", json=body("Hello")) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [429, 429, 200]
+    assert answers[0].headers["retry-after"] == "3"
+
+
+async def test_an_error_can_come_as_an_event_after_some_text(http: httpx.AsyncClient) -> None:
+    await http.post("/_fake", json={"error_after_tokens": 2, "error_status": 504})
+    found = await events(await http.post("/v1/chat/completions", json=body("[answer=30]", stream=True)))
+    assert [next(iter(each)) for each in found[:-1]].count("error") == 1
+    assert found[-2]["error"]["code"] == 504
+    assert (await http.post("/v1/chat/completions", json=body("[answer=30]"))).status_code == 504
+
+
+async def test_a_stall_ends_when_the_client_leaves(http: httpx.AsyncClient) -> None:
+    await http.post("/_fake", json={"stall_after_tokens": 1})
+    with pytest.raises(httpx.ReadTimeout):
+        await http.post("/v1/chat/completions", json=body("[answer=30]", stream=True), timeout=0.3)
+    await until(http, lambda shown: shown["aborted"] == 1)
+
+
+@pytest.mark.parametrize("form", ["missing_choices", "empty_delta", "every"])
+async def test_the_usage_chunk_takes_the_forms_that_engines_send(http: httpx.AsyncClient, form: str) -> None:
+    await http.post("/_fake", json={"usage": form})
+    found = await events(
+        await http.post("/v1/chat/completions", json=body("[answer=5]", stream=True, stream_options={"include_usage": True}))
+    )
+    last = found[-2]
+    assert last["usage"]["completion_tokens"] == 5
+    assert {
+        "missing_choices": "choices" not in last,
+        "empty_delta": last.get("choices") == [{"index": 0, "delta": {}}],
+        "every": last.get("choices") == [],
+    }[form]
+    assert sum("usage" in each for each in found[:-1]) == (6 if form == "every" else 1)
+
+
+async def test_gauges_can_lie_and_the_health_can_be_bad(http: httpx.AsyncClient) -> None:
+    await http.post("/_fake", json={"claim_running": 24, "claim_waiting": 3, "health_status": 503, "health_seconds": 0})
+    page = (await http.get("/metrics")).text
+    assert "} 24.0" in page
+    assert "} 3.0" in page
+    assert (await http.get("/health")).status_code == 503
+    await http.post("/_fake", json={"gauges": "missing"})
+    assert (await http.get("/metrics")).status_code == 404
+    await http.post("/_fake", json={"loading": True})
+    for path in ("/health", "/metrics", "/v1/models"):
+        assert (await http.get(path)).status_code == 503
+
+
+async def test_an_impossible_fault_is_a_400_that_names_the_fields(http: httpx.AsyncClient) -> None:
+    answer = await http.post("/_fake", json={"dye": 1})
+    assert answer.status_code == 400
+    assert "die_after_tokens" in answer.json()["error"]["message"]
+
+
+async def test_it_counts_the_headers_that_reach_it(http: httpx.AsyncClient) -> None:
+    for _ in range(2):
+        await http.post("/v1/chat/completions", json=body("Hello"), headers={"x-luftpause-run-id": "run_a", "x-api-key": "canary"})
+    shown = (await http.get("/_fake")).json()
+    assert shown["run_ids"] == {"run_a": 2}
+    assert shown["headers"]["x-api-key"] == 2
+    assert (shown["turns"], shown["finished"], shown["running"]) == (2, 2, 0)
+
+
+async def test_with_priority_the_better_turn_goes_first() -> None:
+    options = ("--port", "0", "--max-running", "1", "--decode-seconds", "0.02", "--priority", "vllm", "--flavour", "vllm")
+    order: list[int] = []
+    async with (
+        running("fake-engine", *options) as process,
+        httpx.AsyncClient(base_url=process.at["http"], trust_env=False, timeout=30) as http,
+    ):
+
+        async def ask(priority: int) -> None:
+            await http.post("/v1/chat/completions", json=body("[answer=10]", priority=priority))
+            order.append(priority)
+
+        tasks = []
+        for number, priority in enumerate((0, 10, -5)):
+            tasks.append(asyncio.create_task(ask(priority)))
+            await until(http, lambda shown, number=number: shown["turns"] == number + 1)
+        await asyncio.gather(*tasks)
+    assert order == [0, -5, 10]
+
+
+async def test_it_ends_within_a_second_with_status_0_though_a_stream_is_open() -> None:
+    async with (
+        running("fake-engine", "--port", "0", "--decode-seconds", "0.05") as process,
+        httpx.AsyncClient(base_url=process.at["http"], trust_env=False) as http,
+    ):
+        busy = asyncio.create_task(http.post("/v1/chat/completions", json=body("[answer=5000]", stream=True)))
+        await until(http, lambda shown: shown["running"] == 1)
+        process.terminate()
+        assert await process.ended(3) == 0
+        with pytest.raises(httpx.HTTPError):
+            await busy
+    assert process.logged() == ""
+
+
+async def test_a_taken_port_and_a_wrong_fault_are_told_without_a_traceback(engine: Process) -> None:
+    port = engine.at["http"].rsplit(":", 1)[1]
+    for options, complaint in ((("--port", port), "choose another with --port"), (("--port", "0", "--faults", '{"dye":1}'), "--faults:")):
+        with pytest.raises(AssertionError, match=complaint) as failed:
+            async with running("fake-engine", *options):
+                pass
+        assert "Traceback" not in str(failed.value)
