@@ -90,3 +90,32 @@ async def test_a_real_client_talks_with_the_process(tmp_path: Path):
         unknown = await client.call_tool("await", {"handles": ["run_x"]})
         assert unknown.is_error
         assert "unknown handle" in unknown.content[0].text
+
+
+async def test_a_sessions_runs_are_its_own_until_it_is_over_and_a_restart_ends_every_session(tmp_path: Path):
+    path = config(tmp_path)
+    async with (
+        running("runtime", "--config", str(path)) as runtime,
+        Client(runtime.at["mcp"], mode="legacy") as owner,
+        Client(runtime.at["mcp"], mode="legacy") as other,
+    ):
+        spawned = await owner.call_tool("spawn", {"task": "t", "model": "m"})
+        handle = spawned.structured_content["handle"]
+        assert not (await owner.call_tool("status", {"handle": handle})).is_error
+        assert (await other.call_tool("cancel", {"handle": handle})).is_error
+        assert (await other.call_tool("status", {})).structured_content["total"] == 0
+        runtime.kill()
+        await runtime.ended(SECONDS)
+    async with running("runtime", "--config", str(path)) as runtime, Client(runtime.at["mcp"], mode="legacy") as later:
+        found = await later.call_tool("status", {"handle": handle})
+        assert found.structured_content["runs"][0]["handle"] == handle
+        cancelled = await later.call_tool("cancel", {"handle": handle})
+        assert cancelled.structured_content["state"] in {"Cancelled", "Failed"}
+
+
+async def test_runs_of_a_session_that_said_goodbye_go_to_whoever_has_the_handle(tmp_path: Path):
+    async with running("runtime", "--config", str(config(tmp_path))) as runtime:
+        async with Client(runtime.at["mcp"], mode="legacy") as owner:
+            handle = (await owner.call_tool("spawn", {"task": "t", "model": "m"})).structured_content["handle"]
+        async with Client(runtime.at["mcp"]) as later:
+            assert not (await later.call_tool("status", {"handle": handle})).is_error

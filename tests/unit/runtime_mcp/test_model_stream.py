@@ -1,0 +1,125 @@
+"""Is an answer put together rightly from the chunks that engines really send?"""
+
+import json
+from typing import Any
+
+import pytest
+
+from luftpause.runtime.model_stream import AnswerBuilder, EventSplitter, StreamError
+from luftpause.runtime.ports import ModelCall
+
+
+def calls_of(*deltas: dict[str, Any]) -> tuple[ModelCall, ...]:
+    builder = AnswerBuilder()
+    for delta in deltas:
+        builder.chunk({"choices": [{"index": 0, "delta": {"tool_calls": [delta]}}]})
+    return builder.answer().calls
+
+
+def call(arguments: Any = None, *, name: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"function": {"name": name, "arguments": arguments}, **more}
+
+
+@pytest.mark.parametrize(
+    ("deltas", "expected"),
+    [
+        ([call("", name="add", index=0, id="c1"), call('{"a"', index=0), call(":1}", index=0)], [("c1", "add", '{"a":1}')]),
+        ([call("{}", name="f", index=0, id="x"), call("{}", name="g", index=1, id="y")], [("x", "f", "{}"), ("y", "g", "{}")]),
+        # every call with index 0, told apart by their ids
+        ([call("{}", name="f", index=0, id="x"), call("{}", name="f", index=0, id="y")], [("x", "f", "{}"), ("y", "f", "{}")]),
+        # the same id for two calls: the core gives them their own
+        ([call("{}", name="f", index=0, id="x"), call("{}", name="g", index=1, id="x")], [("x", "f", "{}"), ("x", "g", "{}")]),
+        # id and name repeated with every piece
+        ([call('{"a"', name="f", index=0, id="x"), call(":1}", name="f", index=0, id="x")], [("x", "f", '{"a":1}')]),
+        # no index
+        ([call('{"a"', name="f", id="x"), call(":1}")], [("x", "f", '{"a":1}')]),
+        # neither index nor id, whole calls
+        ([call('{"a":1}', name="f"), call('{"a":2}', name="f")], [("", "f", '{"a":1}'), ("", "f", '{"a":2}')]),
+        ([call("{}", name="f"), call("{}", name="g")], [("", "f", "{}"), ("", "g", "{}")]),
+        # arguments that are no text
+        ([call({"a": 1}, name="f", index=0, id="x")], [("x", "f", {"a": 1})]),
+        ([call(None, name="f", index=0, id="x"), call(None, index=0)], [("x", "f", None)]),
+        ([call("", name="f", index=0, id="x"), call({"a": 1}, index=0)], [("x", "f", {"a": 1})]),
+        ([{"index": 0, "id": "x", "function": None}], [("x", "", None)]),
+    ],
+)
+def test_tool_calls_are_put_together(deltas: list[dict[str, Any]], expected: list[tuple[str, str, Any]]):
+    assert calls_of(*deltas) == tuple(ModelCall(*each) for each in expected)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 5}}},
+        {"usage": {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 5}}},
+        {
+            "choices": [{"index": 0, "delta": {}}],
+            "usage": {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 5}},
+        },
+    ],
+)
+def test_the_last_usage_counts_in_each_form(last: dict[str, Any]):
+    builder = AnswerBuilder()
+    builder.chunk({"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1}})
+    builder.chunk(last)
+    answer = builder.answer()
+    assert (answer.prompt_tokens, answer.completion_tokens, answer.cached_tokens) == (9, 4, 5)
+    assert (answer.content, answer.finish_reason) == ("hi", "stop")
+
+
+def test_usage_that_is_missing_or_senseless_counts_as_none():
+    builder = AnswerBuilder()
+    builder.chunk({"choices": [{"delta": {"content": None}}], "usage": {"prompt_tokens": None, "completion_tokens": -3}})
+    assert (builder.answer().prompt_tokens, builder.answer().completion_tokens, builder.answer().content) == (0, 0, "")
+
+
+def test_only_the_first_choice_counts_and_content_may_be_parts():
+    builder = AnswerBuilder()
+    builder.chunk({
+        "choices": [{"index": 1, "delta": {"content": "no"}}, {"index": 0, "delta": {"content": [{"type": "text", "text": "yes"}]}}]
+    })
+    assert builder.answer().content == "yes"
+
+
+def test_surrogates_split_over_chunks_are_joined_and_lone_ones_replaced():
+    builder = AnswerBuilder()
+    for text in ("\ud83d", "\ude00 ok \ud83d"):
+        builder.chunk({"choices": [{"delta": {"content": text}}]})
+    builder.chunk({"choices": [{"delta": {"tool_calls": [call({"a": "\ud83d"}, name="f", index=0)]}}]})
+    answer = builder.answer()
+    assert answer.content == "😀 ok \ufffd"
+    assert answer.calls[0].arguments == {"a": "\ufffd"}
+
+
+@pytest.mark.parametrize(
+    ("chunk", "message", "status"),
+    [
+        ({"error": {"message": "too long", "code": 400}}, "too long", 400),
+        ({"error": {"message": "x", "code": "504"}}, "x", 504),
+        ({"error": "it broke"}, "it broke", 0),
+        ({"error": {"message": "slow down", "type": "rate_limit_error"}}, "slow down", 429),
+        ({"error": {"message": "no", "type": "invalid_request_error", "code": "context_length_exceeded"}}, "no", 400),
+        ({"object": "error", "message": "vllm says no", "code": 400}, "vllm says no", 400),
+        ({"error": {}}, "the engine gave no reason", 0),
+    ],
+)
+def test_an_error_object_is_the_engines_word(chunk: dict[str, Any], message: str, status: int):
+    with pytest.raises(StreamError) as error:
+        AnswerBuilder().event(json.dumps(chunk).encode())
+    assert (error.value.message, error.value.status) == (message, status)
+
+
+def test_events_come_out_whole_however_the_bytes_are_split():
+    stream = 'data: {"a":"\u2028"}\r\n\r\n: ping\n\ndata:1\ndata: 2\n\nevent: x\ndata: [DONE]\n\n'.encode()
+    expected = ['{"a":"\u2028"}'.encode(), b"1\n2", b"[DONE]"]
+    for size in (1, 2, 3, 7, len(stream)):
+        splitter = EventSplitter()
+        events = [event for start in range(0, len(stream), size) for event in splitter.feed(stream[start : start + size])]
+        assert events == expected, size
+    assert EventSplitter().feed(b"data: 1") == []
+
+
+def test_the_last_event_counts_without_its_blank_line():
+    splitter = EventSplitter()
+    assert splitter.feed(b"data: [DONE]") == []
+    assert splitter.end() == [b"[DONE]"]
