@@ -252,7 +252,7 @@ async def test_facts_of_an_outage_are_not_sent_afterwards() -> None:
         link.started("done")
         link.started("gone")
         async with asyncio.timeout(10):
-            while link.connected:  # noqa: ASYNC110 (nothing tells; polled)
+            while link.connected:
                 await asyncio.sleep(0.005)
         link.finished("done", "stop", None, paused=False)
         link.failed("gone", "engine_died")

@@ -32,9 +32,9 @@ class Snapshot:
         if self._memory.watcher is self:
             self._memory.watcher = None
 
-    def before_change(self, run_id: str, run: Run) -> None:
-        if self._left.pop(run_id, None) is not None:
-            self._written.append(self._write(run_id, run))
+    def before_change(self, key: str, run: Run) -> None:
+        if self._left.pop(key, None) is not None:
+            self._written.append(self._write(run))
 
     def parts(self) -> Iterator[pb.HelloPart]:
         """Runs and turns, greedily filled; the iterator may be left alone between two parts."""
@@ -58,11 +58,11 @@ class Snapshot:
         if self._written:
             return self._written.popleft()
         if self._left:
-            return self._write(*self._left.popitem())
+            return self._write(self._left.popitem()[1])
         return None
 
-    def _write(self, run_id: str, run: Run) -> pb.RunRecord:
-        return run_record(run_id, run, self._now, seconds=self._memory.seconds, bytes_max=self._record_bytes_max)
+    def _write(self, run: Run) -> pb.RunRecord:
+        return run_record(run, self._now, seconds=self._memory.seconds, bytes_max=self._record_bytes_max)
 
 
 def turn_record(turn: str, record: InFlight, now: float) -> pb.TurnRecord:
@@ -78,13 +78,16 @@ def turn_record(turn: str, record: InFlight, now: float) -> pb.TurnRecord:
         caller=record.caller,
         age_ms=wire.age_ms(now, record.placed),
         first_token=record.first_token,
+        principal=record.principal,
+        head_digest=record.head_digest,
     )
 
 
-def run_record(run_id: str, run: Run, now: float, *, seconds: float, bytes_max: int) -> pb.RunRecord:
+def run_record(run: Run, now: float, *, seconds: float, bytes_max: int) -> pb.RunRecord:
     """Ids older than `seconds` are left out; a record that is longer than `bytes_max` loses its oldest ids."""
     record = pb.RunRecord(
-        run=run_id,
+        run=run.id,
+        principal=run.principal,
         turn_class=wire.turn_class(run.turn_class),
         caller=run.caller,
         parent=run.parent,

@@ -183,7 +183,7 @@ class Ledger:
         self._say(wire.failed(turn_id, turn.attempt, reason))
 
     def end_run(self, run: str, principal: str) -> None:
-        self.memory.end_run(run)
+        self.memory.end_run(run, principal)
         if self.line is not Line.CLOSED:
             self._send(wire.run_ended(run, principal))
             return

@@ -22,6 +22,7 @@ class Branch(Struct, frozen=True, gc=False):
 
     ids: tuple[str, ...]
     since: float
+    head_digest: bytes = b""
 
 
 class Lane(Struct, gc=False):
@@ -34,6 +35,8 @@ class Lane(Struct, gc=False):
 
 
 class Run(Struct, gc=False):
+    id: str
+    principal: str
     turn_class: TurnClass
     caller: str
     parent: str
@@ -56,6 +59,7 @@ class InFlight(Struct, gc=False):
     kind: Kind
     turn_class: TurnClass
     caller: str
+    principal: str
     head_digest: bytes
     placed: float
     owner: Run | None  # None: outside run state
@@ -67,11 +71,16 @@ class InFlight(Struct, gc=False):
 class Watcher(Protocol):
     """Wants to see a run as it is before it changes (a snapshot that is being written)."""
 
-    def before_change(self, run_id: str, run: Run) -> None: ...
+    def before_change(self, key: str, run: Run) -> None: ...
+
+
+def run_key(run: str, principal: str) -> str:
+    """Run ids are scoped by principal."""
+    return f"{principal}\x1f{run}" if principal else run
 
 
 class Memory:
-    """Runs with lanes, homes, paused branches and ids; turns in flight. `runs` is ordered: longest unseen first."""
+    """Runs with lanes, homes, paused branches and ids; turns in flight. `runs` is by `run_key`, longest unseen first."""
 
     def __init__(self, *, seconds: float, runs_max: int) -> None:
         self.runs: OrderedDict[str, Run] = OrderedDict()
@@ -92,7 +101,19 @@ class Memory:
             if ask.tool_call_ids:
                 _remember(known, ask.tool_call_ids[::-1], ask.head_digest, now)
         self.in_flight[ask.turn] = InFlight(
-            attempt, run, ask.model, replica, turn_seq, ask.kind, ask.turn_class, ask.caller, ask.head_digest, now, known, home_before
+            attempt,
+            run,
+            ask.model,
+            replica,
+            turn_seq,
+            ask.kind,
+            ask.turn_class,
+            ask.caller,
+            ask.principal,
+            ask.head_digest,
+            now,
+            known,
+            home_before,
         )
 
     def first_token(self, turn: str) -> None:
@@ -126,7 +147,7 @@ class Memory:
         if paused:
             ids = tuple(tool_call_ids) or record.tool_call_ids
             _remember(run, ids, record.head_digest, now)
-            lane.paused = (*lane.paused[1 - BRANCHES_MAX :], Branch(ids[:TOOL_CALLS_MAX], now))
+            lane.paused = (*lane.paused[1 - BRANCHES_MAX :], Branch(ids[:TOOL_CALLS_MAX], now, record.head_digest))
 
     def failed(self, now: float, turn: str) -> None:
         """It ended any other way: the run becomes idle, never paused."""
@@ -144,60 +165,64 @@ class Memory:
             if not lane.home and not lane.paused:
                 del run.lanes[record.model]
 
-    def end_run(self, run_id: str) -> None:
+    def end_run(self, run: str, principal: str = "") -> None:
         """Forget it; its turns in flight stay listed until they end."""
-        if run := self.runs.pop(run_id, None):
-            self._watch(run_id, run)
+        key = run_key(run, principal)
+        if known := self.runs.pop(key, None):
+            self._watch(key, known)
 
     def sweep(self, now: float) -> None:
         """Forget the runs that were idle for `seconds`; the cost grows only with what is forgotten."""
-        for run_id in self._stale(now):
-            run = self.runs[run_id]
-            self._watch(run_id, run)
+        for key in self._stale(now):
+            run = self.runs[key]
+            self._watch(key, run)
             if run.in_flight:  # it is not idle: look at it again in a while
                 run.seen = now
-                self.runs.move_to_end(run_id)
+                self.runs.move_to_end(key)
             else:
-                del self.runs[run_id]
+                del self.runs[key]
 
     def _stale(self, now: float) -> list[str]:
         stale: list[str] = []
-        for run_id, run in self.runs.items():
+        for key, run in self.runs.items():
             if now - run.seen < self.seconds:
                 break
-            stale.append(run_id)
+            stale.append(key)
         return stale
 
     def _touch(self, now: float, run_id: str, ask: Ask) -> Run:
-        run = self.runs.get(run_id)
+        key = run_key(run_id, ask.principal)
+        run = self.runs.get(key)
         if run is None:
             self._make_room()
-            run = self.runs[run_id] = Run(ask.turn_class, ask.caller, ask.parent, now)
+            run = self.runs[key] = Run(run_id, ask.principal, ask.turn_class, ask.caller, ask.parent, now)
             return run
-        self._watch(run_id, run)
+        self._watch(key, run)
         run.turn_class, run.caller, run.seen = ask.turn_class, ask.caller, now
         run.parent = ask.parent or run.parent
-        self.runs.move_to_end(run_id)
+        self.runs.move_to_end(key)
         return run
 
     def _known(self, now: float, record: InFlight) -> Run | None:
         """The run of a turn in flight, made the newest; None: it has none, or it was ended meanwhile."""
         run = record.owner
-        if run is None or self.runs.get(record.run) is not run:
+        if run is None:
             return None
-        self._watch(record.run, run)
+        key = run_key(run.id, run.principal)
+        if self.runs.get(key) is not run:
+            return None
+        self._watch(key, run)
         run.seen = now
-        self.runs.move_to_end(record.run)
+        self.runs.move_to_end(key)
         return run
 
-    def _watch(self, run_id: str, run: Run) -> None:
+    def _watch(self, key: str, run: Run) -> None:
         if self.watcher is not None:
-            self.watcher.before_change(run_id, run)
+            self.watcher.before_change(key, run)
 
     def _make_room(self) -> None:
         if len(self.runs) >= self._runs_max:
-            run_id, run = self.runs.popitem(last=False)
-            self._watch(run_id, run)
+            self._watch(*self.runs.popitem(last=False))
 
 
 def _move(run: Run, model: str, replica: str, turn_seq: int, now: float) -> str:
@@ -213,11 +238,17 @@ def _move(run: Run, model: str, replica: str, turn_seq: int, now: float) -> str:
 
 
 def _resume(run: Run, ask: Ask) -> None:
-    """End the paused branches that this turn follows; one without ids is followed by any turn of its lane."""
+    """End the paused branches that this turn follows."""
     for model, lane in run.lanes.items():
         if lane.paused:
-            carried = set(ask.tool_call_ids)
-            lane.paused = tuple(branch for branch in lane.paused if carried.isdisjoint(branch.ids) and (branch.ids or model != ask.model))
+            lane.paused = tuple(branch for branch in lane.paused if not _follows(ask, branch, same_lane=model == ask.model))
+
+
+def _follows(ask: Ask, branch: Branch, *, same_lane: bool) -> bool:
+    """By an id, in any lane; where one of the two has none, by the lane and the head of the conversation (as the scheduler does)."""
+    if branch.ids and ask.tool_call_ids:
+        return not set(branch.ids).isdisjoint(ask.tool_call_ids)
+    return same_lane and (not branch.head_digest or not ask.head_digest or branch.head_digest == ask.head_digest)
 
 
 def _remember(run: Run, ids: Sequence[str], head_digest: bytes, now: float) -> None:

@@ -173,6 +173,7 @@ def _run(record: pb.RunRecord, now: float) -> RunMemory:
         lanes=tuple(_lane(lane, now) for lane in record.lanes),
         tool_calls=tuple(ToolCallMemory(call.id, call.head_digest, _since(call.age_ms, now)) for call in record.tool_calls),
         responses=tuple(ResponseMemory(answer.id, answer.replica, _since(answer.age_ms, now)) for answer in record.responses),
+        principal=record.principal,
     )
 
 
@@ -199,6 +200,8 @@ def _turn(record: pb.TurnRecord, now: float) -> TurnMemory:
         placed=_since(record.age_ms, now),
         kind=_kind(record.kind),
         first_token=record.first_token,
+        principal=record.principal,
+        head_digest=record.head_digest,
     )
 
 

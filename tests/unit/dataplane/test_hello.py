@@ -42,10 +42,10 @@ def test_a_record_too_long_for_a_part_loses_its_oldest_ids() -> None:
 
 def test_durations_travel_as_ages() -> None:
     memory = Memory(seconds=1800, runs_max=10)
-    memory.placed(100.0, an_ask("t1"), attempt=2, run="r", replica="a", turn_seq=3)
+    memory.placed(100.0, an_ask("t1", principal="p", head_digest=b"d"), attempt=2, run="r", replica="a", turn_seq=3)
     memory.response_seen(101.0, "t1", "resp")
     memory.finished(102.5, "t1", paused=True, tool_call_ids=("c1",))
-    memory.placed(103.0, an_ask("t2"), attempt=1, run="r", replica="b", turn_seq=4)
+    memory.placed(103.0, an_ask("t2", principal="p", head_digest=b"d", tool_call_ids=("c0",)), attempt=1, run="r", replica="b", turn_seq=4)
     memory.first_token("t2")
     (part,) = Snapshot(memory, 110.0).parts()
     assert part == pb.HelloPart(
@@ -60,7 +60,11 @@ def test_durations_travel_as_ages() -> None:
                         model="m", home="b", turn_seq=4, idle_age_ms=7_500, paused=[pb.PausedBranch(tool_call_ids=["c1"], age_ms=7_500)]
                     )
                 ],
-                tool_calls=[pb.ToolCallRecord(id="c1", age_ms=7_500)],
+                tool_calls=[
+                    pb.ToolCallRecord(id="c1", age_ms=7_500, head_digest=b"d"),
+                    pb.ToolCallRecord(id="c0", age_ms=7_000, head_digest=b"d"),
+                ],
+                principal="p",
                 responses=[pb.ResponseRecord(id="resp", replica="a", age_ms=9_000)],
             )
         ],
@@ -76,6 +80,8 @@ def test_durations_travel_as_ages() -> None:
                 turn_class=pb.TURN_CLASS_INTERACTIVE,
                 age_ms=7_000,
                 first_token=True,
+                principal="p",
+                head_digest=b"d",
             )
         ],
     )

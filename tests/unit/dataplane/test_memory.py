@@ -62,6 +62,25 @@ def test_a_paused_answer_without_ids_is_followed_by_the_next_turn_of_its_lane_on
     assert memory.runs["r"].lanes["m"].paused == ()
 
 
+def test_a_new_message_instead_of_tool_results_ends_the_pause_of_its_own_conversation_only() -> None:
+    memory = a_memory()
+    place(memory, "t1", head_digest=b"mine")
+    memory.finished(1.0, "t1", paused=True, tool_call_ids=("c1",))
+    place(memory, "sub-agent", head_digest=b"another", turn_seq=2)
+    assert memory.runs["r"].lanes["m"].paused == (Branch(("c1",), 1.0, b"mine"),)
+    place(memory, "t2", head_digest=b"mine", turn_seq=3)
+    assert memory.runs["r"].lanes["m"].paused == ()
+
+
+def test_run_ids_are_scoped_by_principal() -> None:
+    memory = a_memory()
+    for principal in ("", "p", "q"):
+        place(memory, f"t{principal}", principal=principal)
+    assert [(run.id, run.principal) for run in memory.runs.values()] == [("r", ""), ("r", "p"), ("r", "q")]
+    memory.end_run("r", "p")
+    assert [run.principal for run in memory.runs.values()] == ["", "q"]
+
+
 def test_a_failed_turn_leaves_its_run_idle() -> None:
     memory = a_memory()
     place(memory, "t1")

@@ -122,7 +122,7 @@ class HelloEnd(_message.Message):
     def __init__(self) -> None: ...
 
 class RunRecord(_message.Message):
-    __slots__ = ("run", "turn_class", "caller", "parent", "turn_seq", "lanes", "tool_calls", "responses", "age_ms")
+    __slots__ = ("run", "turn_class", "caller", "parent", "turn_seq", "lanes", "tool_calls", "responses", "age_ms", "principal")
     RUN_FIELD_NUMBER: _ClassVar[int]
     TURN_CLASS_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +132,7 @@ class RunRecord(_message.Message):
     TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
     RESPONSES_FIELD_NUMBER: _ClassVar[int]
     AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     run: str
     turn_class: TurnClass
     caller: str
@@ -141,7 +142,8 @@ class RunRecord(_message.Message):
     tool_calls: _containers.RepeatedCompositeFieldContainer[ToolCallRecord]
     responses: _containers.RepeatedCompositeFieldContainer[ResponseRecord]
     age_ms: int
-    def __init__(self, run: _Optional[str] = ..., turn_class: _Optional[_Union[TurnClass, str]] = ..., caller: _Optional[str] = ..., parent: _Optional[str] = ..., turn_seq: _Optional[int] = ..., lanes: _Optional[_Iterable[_Union[LaneRecord, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCallRecord, _Mapping]]] = ..., responses: _Optional[_Iterable[_Union[ResponseRecord, _Mapping]]] = ..., age_ms: _Optional[int] = ...) -> None: ...
+    principal: str
+    def __init__(self, run: _Optional[str] = ..., turn_class: _Optional[_Union[TurnClass, str]] = ..., caller: _Optional[str] = ..., parent: _Optional[str] = ..., turn_seq: _Optional[int] = ..., lanes: _Optional[_Iterable[_Union[LaneRecord, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCallRecord, _Mapping]]] = ..., responses: _Optional[_Iterable[_Union[ResponseRecord, _Mapping]]] = ..., age_ms: _Optional[int] = ..., principal: _Optional[str] = ...) -> None: ...
 
 class LaneRecord(_message.Message):
     __slots__ = ("model", "home", "turn_seq", "paused", "idle_age_ms")
@@ -186,7 +188,7 @@ class ResponseRecord(_message.Message):
     def __init__(self, id: _Optional[str] = ..., replica: _Optional[str] = ..., age_ms: _Optional[int] = ...) -> None: ...
 
 class TurnRecord(_message.Message):
-    __slots__ = ("turn", "attempt", "run", "model", "replica", "turn_seq", "kind", "turn_class", "caller", "age_ms", "first_token")
+    __slots__ = ("turn", "attempt", "run", "model", "replica", "turn_seq", "kind", "turn_class", "caller", "age_ms", "first_token", "principal", "head_digest")
     TURN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
@@ -198,6 +200,8 @@ class TurnRecord(_message.Message):
     CALLER_FIELD_NUMBER: _ClassVar[int]
     AGE_MS_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    HEAD_DIGEST_FIELD_NUMBER: _ClassVar[int]
     turn: str
     attempt: int
     run: str
@@ -209,7 +213,9 @@ class TurnRecord(_message.Message):
     caller: str
     age_ms: int
     first_token: bool
-    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., run: _Optional[str] = ..., model: _Optional[str] = ..., replica: _Optional[str] = ..., turn_seq: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., turn_class: _Optional[_Union[TurnClass, str]] = ..., caller: _Optional[str] = ..., age_ms: _Optional[int] = ..., first_token: bool = ...) -> None: ...
+    principal: str
+    head_digest: bytes
+    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., run: _Optional[str] = ..., model: _Optional[str] = ..., replica: _Optional[str] = ..., turn_seq: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., turn_class: _Optional[_Union[TurnClass, str]] = ..., caller: _Optional[str] = ..., age_ms: _Optional[int] = ..., first_token: bool = ..., principal: _Optional[str] = ..., head_digest: _Optional[bytes] = ...) -> None: ...
 
 class Alive(_message.Message):
     __slots__ = ("lists_turns", "turns", "delivering")
