@@ -82,7 +82,7 @@ async def test_run_blocks_until_the_answer_and_names_its_handle_in_the_first_pro
         assert result.structured_content["answer"] == "done"
         count = len(seen)
         assert handle in (seen[0][2] or "")
-        assert seen[1][2] == f"{handle}: 0 of 1 done: 1 held or generating"
+        assert seen[1][2] == f"{handle}: 0 of 1 done: held or generating"
         values = [value for value, _, _ in seen]
         assert values == sorted(set(values))
         assert max(values) < 1

@@ -6,6 +6,8 @@ from typing import Final, assert_never
 from luftpause.runtime.ports import Json, RunState, RunView, ServerState, ToolSpec
 
 TASK_CHARS: Final = 200
+DOING_CHARS: Final = 120
+DOINGS_MAX: Final = 5
 
 
 def run_json(run: RunView) -> Json:
@@ -14,7 +16,7 @@ def run_json(run: RunView) -> Json:
     return {
         "handle": run.handle,
         "state": run.state.value,
-        "task": _beginning(run.task),
+        "task": cut(run.task, TASK_CHARS),
         "model": run.model,
         "serviceClass": run.service_class.value,
         **{key: value for key, value in optional.items() if value is not None},
@@ -60,7 +62,7 @@ def awaited_text(runs: Sequence[RunView]) -> str:
 def listed_text(runs: Sequence[RunView]) -> str:
     if not runs:
         return "No runs."
-    lines = [f"{run.handle}: {run.state.value}{_figures(run)}: {_beginning(run.task)}" for run in runs]
+    lines = [f"{run.handle}: {run.state.value}{_figures(run)}: {cut(run.task, TASK_CHARS)}" for run in runs]
     return "\n".join([f"{len(runs)} run{'s' if len(runs) > 1 else ''}.", *lines])
 
 
@@ -90,7 +92,7 @@ def tools_json(tools: Mapping[str, ToolSpec], servers: Iterable[ServerState]) ->
 
 
 def tools_text(tools: Mapping[str, ToolSpec], servers: Sequence[ServerState]) -> str:
-    lines = [f"- {tool.name} ({tool.server}): {_beginning(tool.description) or 'no description'}" for tool in tools.values()]
+    lines = [f"- {tool.name} ({tool.server}): {cut(tool.description, TASK_CHARS) or 'no description'}" for tool in tools.values()]
     away = [f"{server.name} is not connected, its tools are missing: {server.error}" for server in servers if not server.connected]
     head = f"{len(lines)} tool{'' if len(lines) == 1 else 's'} for sub-agents."
     none = [] if servers else ["No tool servers are configured (runtime.servers)."]
@@ -98,14 +100,15 @@ def tools_text(tools: Mapping[str, ToolSpec], servers: Sequence[ServerState]) ->
 
 
 def progress_text(runs: Sequence[RunView]) -> str:
-    """`7 of 16 done: 6 held or generating, 3 tool lookup`."""
+    """`7 of 16 done: 6 held or generating, 3 tool lookup`; of one run just what it does."""
     done = sum(run.state.ended for run in runs)
     doing: dict[str, int] = {}
     for run in runs:
         if not run.state.ended:
-            what = run.doing or run.state.value
+            what = cut(run.doing or run.state.value, DOING_CHARS)
             doing[what] = doing.get(what, 0) + 1
-    rest = ", ".join(f"{count} {what}" for what, count in sorted(doing.items(), key=lambda item: -item[1]))
+    most = sorted(doing.items(), key=lambda item: -item[1])[:DOINGS_MAX]
+    rest = ", ".join(what if len(runs) == 1 else f"{count} {what}" for what, count in most)
     return f"{done} of {len(runs)} done" + (f": {rest}" if rest else "")
 
 
@@ -118,5 +121,5 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _beginning(text: str) -> str:
-    return text if len(text) <= TASK_CHARS else text[:TASK_CHARS] + "…"
+def cut(text: str, chars_max: int) -> str:
+    return text if len(text) <= chars_max else text[:chars_max] + "…"
