@@ -3,17 +3,15 @@
 import asyncio
 import itertools
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 from typing import Final
 
 import orjson
 from msgspec import Struct, to_builtins
-from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from luftpause.cli import stack, subagents
 from luftpause.cli.children import Children, Show, supervise
@@ -28,17 +26,18 @@ from luftpause.kit.config import Config, RuntimeConfig
 SECONDS_MAX: Final = {Engine.FAKE: 120.0, Engine.LLAMACPP: 300.0}
 PROGRESS_SECONDS: Final = 0.5
 MAX_TOKENS: Final = {Engine.FAKE: 256, Engine.LLAMACPP: 40}
-ANSWER_CHARS_MAX: Final = 160
+ANSWER_CHARS_MAX: Final = 240
+INDENT: Final = "    "
 
 FAKE_TASKS: Final = (
-    "Look up how continuous batching works and sum it up.",
-    "Look up what a radix prefix cache keeps and why.",
-    "Look up why a KV cache fills and what is evicted first.",
-    "Look up what chunked prefill changes for long prompts.",
-    "Look up how speculative decoding is verified.",
-    "Look up what a paused tool call costs an engine.",
-    "Look up how fair queueing differs from first come, first served.",
-    "Look up why retries without a wait make overload worse.",
+    "Tide tables of the north coast",
+    "Lighthouses that still have keepers",
+    "Ferries between the inner islands",
+    "Migratory birds in the salt marshes",
+    "Wrecks along the shipping lane",
+    "Weather records of the harbour",
+    "Languages spoken on the islands",
+    "Windmills that still grind",
 )
 LLAMA_TASKS: Final = (
     "Name one river in Europe.",
@@ -57,6 +56,7 @@ class Result(Struct, frozen=True):
     """What the demo measured. `seconds_in_sum` is what the same runs take one after another."""
 
     engine: str
+    model: str | None
     completed: int
     agents: int
     seconds: float
@@ -68,13 +68,15 @@ class Result(Struct, frozen=True):
 async def demo(engine: Engine, agents: int, *, as_json: bool, verbose: bool) -> int:
     """Start everything on free ports, fan out, show, stop; returns the exit status: 0 only if every sub-agent completed."""
     console = Console(stderr=True)
-    show = LinePrinter(console) if verbose else _quiet(console)
+    stopping = asyncio.Event()
+    show = LinePrinter(console) if verbose else _quiet(console, stopping)
     with tempfile.TemporaryDirectory(prefix="luftpause-demo-") as folder:
         children = Children(Path(folder), show)
         async with serve.stop_signals() as stop:
             try:
                 result = await supervise(children, stop, _run(children, engine, agents, Path(folder), console))
             finally:
+                stopping.set()
                 await children.stop(stop.now)
     if result is None:
         console.print("interrupted; everything is stopped")
@@ -109,6 +111,7 @@ async def _fan_out(mcp: str, engine: Engine, model: str | None, agents: int, don
         runs = await client.wait(handles, seconds_max=SECONDS_MAX[engine], progress=done)
     return Result(
         engine=engine.value,
+        model=model,
         completed=sum(run.completed for run in runs),
         agents=agents,
         seconds=time.monotonic() - began,
@@ -123,29 +126,32 @@ def _progress(console: Console) -> Progress:
     return Progress(*columns, console=console, transient=True)
 
 
-def _quiet(console: Console) -> Show:
-    """Shows warnings and errors only."""
+def _quiet(console: Console, stopping: asyncio.Event) -> Show:
+    """Shows warnings and errors only; none of parts that lose each other because all are being stopped."""
     printer = LinePrinter(console)
 
     def show(name: str, line: str) -> None:
-        if readable(line)[0] in {"warning", "error", "critical"}:
+        if not stopping.is_set() and readable(line)[0] in {"warning", "error", "critical"}:
             printer(name, line)
 
     return show
 
 
 def _print(result: Result, console: Console) -> None:
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for title in ("sub-agent", "task"):
-        table.add_column(title)
-    for title in ("tool calls", "turns", "seconds"):
-        table.add_column(title, justify="right")
-    table.add_column("answer")
+    width = max(len(task) for task in result.tasks)
     for number, (task, run) in enumerate(zip(result.tasks, result.runs, strict=True), 1):
+        console.print(f"{number:>2}  {task:<{width}}  {_figures(run)}", markup=False, highlight=False, soft_wrap=True)
         said = run.answer if run.completed else f"{run.state}: {run.error or 'no answer in time'}"
-        table.add_row(str(number), escape(task), str(run.tool_calls), str(run.turns), f"{run.seconds:.1f}", escape(_short(said or "")))
-    console.print(table)
+        answer = textwrap.fill(
+            _short(said or "(an empty answer)"), width=console.width - 1, initial_indent="    ", subsequent_indent="    "
+        )
+        console.print(answer, style="cyan" if run.completed else "red", markup=False, highlight=False)
     console.print(_closing(result), markup=False, highlight=False, soft_wrap=True)
+
+
+def _figures(run: SubAgentRun) -> str:
+    calls = "1 tool call " if run.tool_calls == 1 else f"{run.tool_calls} tool calls"
+    return f"{calls}  {run.seconds:4.1f} s"
 
 
 def _short(answer: str) -> str:
@@ -155,10 +161,12 @@ def _short(answer: str) -> str:
 
 def _closing(result: Result) -> str:
     flag = "" if result.engine == Engine.FAKE.value else f" --engine {result.engine}"
-    return f"""{result.completed} of {result.agents} sub-agents completed in {result.seconds:.1f} s; \
+    return f"""
+{result.completed} of {result.agents} sub-agents completed in {result.seconds:.1f} s; \
 one after another the same runs take {result.seconds_in_sum:.1f} s.
-Everything is stopped again. To attach a client of your own:
+Everything is stopped again. To attach a client of your own, start luftpause and leave it running:
 
   luftpause up{flag}
-{how_to_attach(stack.DEFAULT_ADDRESSES, None)}
+
+{how_to_attach(stack.DEFAULT_ADDRESSES, result.model)}
 """
