@@ -45,7 +45,9 @@ async def engine() -> AsyncGenerator[Process]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def http(engine: Process) -> AsyncGenerator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=engine.at["http"], timeout=60, trust_env=False) as client:
+    # llama.cpp closes a connection after a stream although it has promised to keep it: no connection is used twice.
+    limits = httpx.Limits(max_keepalive_connections=0)
+    async with httpx.AsyncClient(base_url=engine.at["http"], timeout=60, trust_env=False, limits=limits) as client:
         yield client
 
 
