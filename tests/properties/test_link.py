@@ -141,7 +141,7 @@ class Session(RuleBasedStateMachine):
     @rule()
     def say_hello(self) -> None:
         self.ledger.opening()
-        self.snapshot = Snapshot(self.memory, self.now, part_bytes_max=400)
+        self.snapshot = Snapshot(self.memory, self.now, part_bytes=400)
         self.expected = {(turn, record.attempt) for turn, record in self.memory.in_flight.items()}
 
     @precondition(lambda self: self.ledger.line is Line.OPENING)

@@ -6,9 +6,11 @@ from typing import Final
 
 from luftpause.dataplane import wire
 from luftpause.dataplane.memory import InFlight, Memory, Run
+from luftpause.kit.protocol import BATCH_BYTES
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 
-PART_BYTES_MAX: Final = 256 * 1024
+PART_BYTES: Final = BATCH_BYTES  # a part is closed when it reaches this: writing one takes a few milliseconds of the loop
+PART_BYTES_MAX: Final = 256 * 1024  # one run that is longer than `PART_BYTES` travels alone
 _FRAME_BYTES: Final = 8  # tag and length of a record within a part
 
 
@@ -18,12 +20,12 @@ class Snapshot:
     One at a time per memory; `close` ends it.
     """
 
-    def __init__(self, memory: Memory, now: float, *, part_bytes_max: int = PART_BYTES_MAX) -> None:
+    def __init__(self, memory: Memory, now: float, *, part_bytes: int = PART_BYTES, part_bytes_max: int = PART_BYTES_MAX) -> None:
         self._memory = memory
         self._now = now
-        self._part_bytes_max = part_bytes_max
+        self._part_bytes = part_bytes
         self._record_bytes_max = part_bytes_max - _FRAME_BYTES
-        self._left = dict(memory.runs)
+        self._left = dict(memory.runs.items())
         self._written: deque[pb.RunRecord] = deque()
         self._turns = deque(turn_record(turn, record, now) for turn, record in memory.in_flight.items())
         memory.watcher = self
@@ -41,7 +43,7 @@ class Snapshot:
         part, size = pb.HelloPart(), 0
         while (record := self._next()) is not None:
             length = record.ByteSize() + _FRAME_BYTES
-            if size + length > self._part_bytes_max and size:
+            if size + length > self._part_bytes and size:
                 yield part
                 part, size = pb.HelloPart(), 0
             if isinstance(record, pb.RunRecord):

@@ -1,6 +1,6 @@
 """Is a Hello a true picture of the memory, in parts that are small enough?"""
 
-from luftpause.dataplane.hello import PART_BYTES_MAX, Snapshot
+from luftpause.dataplane.hello import PART_BYTES, PART_BYTES_MAX, Snapshot
 from luftpause.dataplane.memory import Memory
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from tests.support.waiters import an_ask
@@ -22,8 +22,8 @@ def test_everything_arrives_once_and_no_part_is_longer_than_256_kib() -> None:
     memory = a_memory(runs=1_500, ids_per_run=20)
     parts = list(Snapshot(memory, 10.0).parts())
     assert len(parts) > 5
-    assert max(part.ByteSize() for part in parts) <= PART_BYTES_MAX
-    assert min(part.ByteSize() for part in parts[:-1]) > PART_BYTES_MAX * 0.9  # well filled
+    assert max(part.ByteSize() for part in parts) <= PART_BYTES
+    assert min(part.ByteSize() for part in parts[:-1]) > PART_BYTES * 0.9  # well filled
     assert sorted(run.run for part in parts for run in part.runs) == sorted(memory.runs)
     assert sorted(turn.turn for part in parts for turn in part.turns) == sorted(memory.in_flight)
     assert all(len(run.tool_calls) == 20 for part in parts for run in part.runs)
@@ -38,6 +38,19 @@ def test_a_record_too_long_for_a_part_loses_its_oldest_ids() -> None:
     kept = [each.id for each in part.runs[0].tool_calls]
     assert kept[-1] == f"{255:0400}"
     assert 40 < len(kept) < 75
+
+
+def test_a_run_longer_than_the_usual_part_travels_alone() -> None:
+    memory = Memory(seconds=1800, runs_max=10)
+    for run in ("small", "large"):
+        memory.placed(0.0, an_ask(run), attempt=1, run=run, replica="a", turn_seq=1)
+        memory.finished(0.0, run, paused=False)
+    memory.placed(0.0, an_ask("t"), attempt=1, run="large", replica="a", turn_seq=1)
+    memory.tool_calls_seen(0.0, "t", [f"{number:0500}" for number in range(256)])
+    memory.finished(0.0, "t", paused=False)
+    parts = list(Snapshot(memory, 0.0).parts())
+    assert sorted([run.run for run in part.runs] for part in parts) == [["large"], ["small"]]
+    assert PART_BYTES < max(part.ByteSize() for part in parts) <= PART_BYTES_MAX
 
 
 def test_durations_travel_as_ages() -> None:
@@ -97,7 +110,7 @@ def test_ids_older_than_the_memory_are_left_out() -> None:
 
 def test_what_changes_while_the_parts_are_written_is_written_as_it_was() -> None:
     memory = a_memory(runs=300, ids_per_run=2)
-    snapshot = Snapshot(memory, 0.0, part_bytes_max=2_000)
+    snapshot = Snapshot(memory, 0.0, part_bytes=2_000)
     parts = snapshot.parts()
     first = next(parts)
     for number in range(300):  # facts go on meanwhile
