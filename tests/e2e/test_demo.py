@@ -42,14 +42,14 @@ async def test_the_demo_completes_eight_sub_agents_with_tool_calls() -> None:
         assert run["toolCalls"] >= 1
         assert run["failedToolCalls"] == 0
     assert len({run["answer"] for run in result["runs"]}) == 8
-    assert result["seconds"] < result["seconds_in_sum"] / 2
+    assert result["seconds"] < result["run_seconds_sum"] / 2
 
 
 async def test_the_demo_for_people_shows_answers_totals_and_how_to_attach() -> None:
     status, out, err = await demo("--agents", "2", env={"COLUMNS": "200"})
     assert status == 0, err
     assert "2 of 2 sub-agents completed in" in out
-    assert "one after another the same runs take" in out
+    assert "their run times add up to" in out
     assert "claude mcp add --transport http --scope local luftpause http://127.0.0.1:7000/mcp" in out
 
 

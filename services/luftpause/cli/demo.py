@@ -53,14 +53,14 @@ TASKS: Final = {Engine.FAKE: FAKE_TASKS, Engine.LLAMACPP: LLAMA_TASKS}
 
 
 class Result(Struct, frozen=True):
-    """What the demo measured. `seconds_in_sum` is what the same runs take one after another."""
+    """What the demo measured. `seconds` is the time of all together, from the first spawn to the last answer."""
 
     engine: str
     model: str | None
     completed: int
     agents: int
     seconds: float
-    seconds_in_sum: float
+    run_seconds_sum: float
     tasks: tuple[str, ...]
     runs: tuple[SubAgentRun, ...]
 
@@ -115,7 +115,7 @@ async def _fan_out(mcp: str, engine: Engine, model: str | None, agents: int, don
         completed=sum(run.completed for run in runs),
         agents=agents,
         seconds=time.monotonic() - began,
-        seconds_in_sum=sum(run.seconds for run in runs),
+        run_seconds_sum=sum(run.seconds for run in runs),
         tasks=tuple(tasks),
         runs=tuple(runs),
     )
@@ -162,8 +162,7 @@ def _short(answer: str) -> str:
 def _closing(result: Result) -> str:
     flag = "" if result.engine == Engine.FAKE.value else f" --engine {result.engine}"
     return f"""
-{result.completed} of {result.agents} sub-agents completed in {result.seconds:.1f} s; \
-one after another the same runs take {result.seconds_in_sum:.1f} s.
+{result.completed} of {result.agents} sub-agents completed in {result.seconds:.1f} s; their run times add up to {result.run_seconds_sum:.1f} s.
 Everything is stopped again. To attach a client of your own, start luftpause and leave it running:
 
   luftpause up{flag}
