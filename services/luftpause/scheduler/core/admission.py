@@ -77,7 +77,7 @@ def reported(replica: Replica, load: Load | None, now: float, settings: Settings
     if load is None:
         # Nothing was measured: what its own answers said about being full is released as if a queue had gone.
         cap = replica.cap if replica.has_load else _released(replica, settings)
-        return replace(replica, load=None, cap=cap, busy=False, burst=0)
+        return replace(replica, load=None, report=replica.report + 1, cap=cap, busy=False, burst=0)
     cap = max(1, load.running) if load.waiting > 0 else _released(replica, settings)
     return replace(replica, load=load, load_at=now, has_load=True, report=replica.report + 1, burst=0, cap=cap, busy=False)
 

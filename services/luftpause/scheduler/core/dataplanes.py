@@ -188,6 +188,10 @@ def lost_for_good(d: Draft, name: str, session: str) -> None:
             arm(d, d.now, Timer.LOST, name, session)
             return
         d.expiries_left -= 1
-        expired(d, d.turns[id_])
+        turn = d.turns[id_]
+        if turn.phase is TurnPhase.IN_FLIGHT:
+            expired(d, turn)
+        else:
+            drop_waiting(d, turn)
     d.dataplanes = d.dataplanes.delete(name)
     d.dataplane_names = d.dataplane_names.remove(name)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.decisions import Decision
-from luftpause.scheduler.core.events import Kind
+from luftpause.scheduler.core.events import Kind, ReplicaSpec
 from luftpause.scheduler.core.model import (
     Caller,
     Dataplane,
@@ -124,11 +124,17 @@ def put_replica(d: Draft, replica: Replica) -> None:
         d.replicas = d.replicas.set(replica.name, replica)
 
 
+def replica_of(d: Draft, name: str) -> Replica:
+    """The replica, or one that only counts: dataplanes may remember turns at a replica that is not configured (any more)."""
+    found = d.replicas.get(name)
+    return Replica(name, ReplicaSpec(name, ""), removed=True) if found is None else found
+
+
 def reserve_places(d: Draft, name: str, by: int) -> None:
     """`by` more paused interactive branches hold a place at this replica."""
-    replica = d.replicas.get(name)
-    if replica is None or not by:
+    if not name or not by:
         return
+    replica = replica_of(d, name)
     put_replica(d, replace(replica, reserved=replica.reserved + by))
     if by < 0:
         mark_dirty(d, name)

@@ -18,6 +18,7 @@ from luftpause.scheduler.core.indexes import (
     put_dataplane,
     put_replica,
     put_turn,
+    replica_of,
 )  # fmt: skip
 from luftpause.scheduler.core.model import Health, Lane, QueueKey, Replica, Run, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.order import Candidate, next_turn
@@ -200,11 +201,11 @@ def placed(turn: Turn) -> Place:
 
 def count_in_flight(d: Draft, turn: Turn, *, counted_now: bool = True) -> Turn:
     """Count the turn at its replica, caller, dataplane and run, and store it. Not `counted_now`: it was placed by an earlier scheduler."""
-    replica = d.replicas.get(turn.replica)
+    replica = replica_of(d, turn.replica)
     generative = turn.kind is Kind.GENERATIVE
-    if replica is not None and generative:
+    if generative:
         put_replica(d, replace(replica, in_flight=replica.in_flight + 1, burst=replica.burst + counted_now))
-    elif replica is not None:
+    else:
         put_replica(d, replace(replica, passes=replica.passes + 1))
     count_caller(d, turn.flow, in_flight=1)
     dataplane = dataplane_of(d, turn.dataplane)
@@ -255,11 +256,11 @@ def requeue(d: Draft, turn: Turn) -> None:
 
 def uncount(d: Draft, turn: Turn) -> None:
     """A turn in flight has ended in whatever way: its place is free. Its run is the caller's affair."""
-    replica = d.replicas.get(turn.replica)
-    if replica is not None and turn.kind is Kind.GENERATIVE:
-        burst = replica.burst - 1 if turn.report == replica.report and replica.burst else replica.burst
+    replica = replica_of(d, turn.replica)
+    if turn.kind is Kind.GENERATIVE:
+        burst = replica.burst - (turn.report == replica.report)
         put_replica(d, replace(replica, in_flight=replica.in_flight - 1, burst=burst))
-    elif replica is not None:
+    else:
         put_replica(d, replace(replica, passes=replica.passes - 1))
     mark_dirty(d, turn.replica)
     count_caller(d, turn.flow, in_flight=-1)

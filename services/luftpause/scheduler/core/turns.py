@@ -56,9 +56,9 @@ def requested(d: Draft, e: TurnRequested) -> None:
 def _turn(e: TurnRequested) -> Turn:
     return Turn(
         id=e.turn, attempt=e.attempt, dataplane=e.dataplane, run="", run_id=e.fresh_run, model=e.model, kind=e.kind,
-        turn_class=e.turn_class, caller=e.caller, principal=e.principal, flow=run_key(e.principal, e.caller), arrived=min(e.arrived or e.now, e.now), api=e.api,
-        parent=e.parent, ids=tuple(id_ for id_ in e.tool_call_ids if id_), head_digest=e.head_digest, body_hash=e.body_hash,
-        without=tuple(dict.fromkeys(e.without)),
+        turn_class=e.turn_class, caller=e.caller, principal=e.principal, flow=run_key(e.principal, e.caller),
+        arrived=min(e.arrived or e.now, e.now), api=e.api, parent=e.parent, ids=tuple(id_ for id_ in e.tool_call_ids if id_),
+        head_digest=e.head_digest, body_hash=e.body_hash, without=tuple(dict.fromkeys(e.without)),
     )  # fmt: skip
 
 
