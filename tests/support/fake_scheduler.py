@@ -68,6 +68,8 @@ class FakeScheduler:
 
     def told(self, turn: str | None = None) -> list[str]:
         """Names of the facts of a turn (of the only one)."""
+        if turn is None and not self.asks:
+            return []
         turn = turn or self.only
         return [str(fact[0]) for fact in self.facts if fact[1] == turn]
 

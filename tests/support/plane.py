@@ -16,6 +16,7 @@ from luftpause.dataplane.turns import Scheduler
 from luftpause.kit.config import DataplaneConfig
 
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]}).encode()
+KEPT = 1_000_000  # bytes of a body that an incomplete answer shows
 STREAM_BODY = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "hello"}]}).encode()
 
 
@@ -64,7 +65,7 @@ class Client:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
-        self.raw = b""
+        self.raw = bytearray()
         self._h11 = h11.Connection(h11.CLIENT)
 
     @classmethod
@@ -91,6 +92,7 @@ class Client:
         self._h11.send(h11.Request(method=method, target="/", headers=[("host", "x")]))
         self._h11.send(h11.EndOfMessage())
         answer = Answer(0, {}, b"", complete=False)
+        body = bytearray()
         while True:
             try:
                 event = self._h11.next_event()
@@ -112,9 +114,10 @@ class Client:
                     answer.status = event.status_code
                     answer.headers = {name.decode(): value.decode("latin-1") for name, value in event.headers}
                 case h11.Data(data=data):
-                    answer.body += bytes(data)
+                    body += data
+                    answer.body = b"" if len(body) > KEPT else bytes(body)
                 case h11.EndOfMessage():
-                    answer.complete = True
+                    answer.body, answer.complete = bytes(body), True
                     return answer
                 case _:
                     return answer
