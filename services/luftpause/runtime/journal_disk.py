@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from luftpause.kit.errors import LuftpauseError
+from luftpause.kit.logs import Log
 
 READ_BYTES: Final = 1 << 20
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+log = Log("runtime")
 
 
 class Files(Protocol):
@@ -87,10 +90,13 @@ class Reserve:
             return True
         try:
             self._files.allocate(self._fd, self.size)
-        except OSError:
+        except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, had)
-            return False
+            if error.errno in FULL:
+                return False
+            log.warning("no disk space can be reserved here; when the disk is full, runs wait", error=error.strerror or repr(error))
+            self.size = 0
         return True
 
     def release(self, count: int) -> bool:

@@ -1,0 +1,121 @@
+"""Are tool calls found in text, and is text that only looks like one left alone?"""
+
+import pytest
+
+from luftpause.runtime.core.recover import Recovered, recover
+from luftpause.runtime.core.written import WrittenCall
+
+OFFERED = {"lookup", "add"}
+CALL = '{"name": "lookup", "arguments": {"q": 1}}'
+LOOKUP = WrittenCall("lookup", {"q": 1})
+ADD = WrittenCall("add", {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("content", "text", "calls"),
+    [
+        (CALL, "", [LOOKUP]),
+        (f"  {CALL}\n", "", [LOOKUP]),
+        ('{"name": "lookup", "parameters": {"q": 1}}', "", [LOOKUP]),
+        ('{"name": "lookup", "arguments": {"q": 1},}', "", [LOOKUP]),
+        ('{"name": "lookup", "arguments": "{\\"q\\": 1}"}', "", [WrittenCall("lookup", '{"q": 1}')]),
+        ('{"type": "function", "function": {"name": "lookup", "arguments": {"q": 1}}}', "", [LOOKUP]),
+        ('{"function": "lookup", "parameters": {"q": 1}}', "", [LOOKUP]),
+        ('{"tool_calls": [' + CALL + "]}", "", [LOOKUP]),
+        (f'[{CALL}, {{"name": "add", "arguments": {{"a": 1}}}}]', "", [LOOKUP, ADD]),
+        (f'{CALL}\n{{"name": "add", "arguments": {{"a": 1}}}}', "", [LOOKUP, ADD]),
+        (f"```json\n{CALL}\n```", "", [LOOKUP]),
+        (f"```\n{CALL}\n```\n\n```json\n{CALL}\n```", "", [LOOKUP, LOOKUP]),
+        (f"I look it up.\n{CALL}", "I look it up.", [LOOKUP]),
+        (f"<tool_call>\n{CALL}\n</tool_call>", "", [LOOKUP]),
+        (f"<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}</tool_call>", "", [LOOKUP, LOOKUP]),
+        (f"First this.\n<tool_call>{CALL}</tool_call>\nThen that.", "First this.\n\nThen that.", [LOOKUP]),
+        (
+            '<tool_call>{"name": "lookup", "arguments": {"q": "</tool_call>"}}</tool_call>',
+            "",
+            [WrittenCall("lookup", {"q": "</tool_call>"})],
+        ),
+        ('<tool_call>{"name": "lookup", "arguments": {"q": 1,}}</tool_call>', "", [LOOKUP]),
+        (f"```xml\n<tool_call>{CALL}</tool_call>\n```", "", [LOOKUP]),
+        (
+            "<tool_call>\n<function=lookup>\n<parameter=q>\na b\n</parameter>\n</function>\n</tool_call>",
+            "",
+            [WrittenCall("lookup", {"q": "a b"})],
+        ),
+        ('<function=lookup>{"q": 1}</function>', "", [LOOKUP]),
+        ('<function=lookup>{"q": 1}', "", [LOOKUP]),
+        (
+            '<function_calls><invoke name="lookup"><parameter name="q">x</parameter></invoke></function_calls>',
+            "",
+            [WrittenCall("lookup", {"q": "x"})],
+        ),
+        (f"<|python_tag|>{CALL}", "", [LOOKUP]),
+        (f'<|python_tag|>{CALL}; {{"name": "add", "parameters": {{"a": 1}}}}<|eom_id|>', "", [LOOKUP, ADD]),
+        ('<|python_tag|>lookup.call(q="x")<|eom_id|>', "", [WrittenCall("lookup", {"q": "x"})]),
+        ("[lookup(q=1)]", "", [LOOKUP]),
+        (
+            "```python\n[lookup(q=1), add(a=-1, b=[1, 'x'], c={'d': true})]\n```",
+            "",
+            [LOOKUP, WrittenCall("add", {"a": -1, "b": [1, "x"], "c": {"d": True}})],
+        ),
+        ("<|tool_call_start|>[lookup(q=1)]<|tool_call_end|>", "", [LOOKUP]),
+        (f"[TOOL_CALLS] [{CALL}]", "", [LOOKUP]),
+        ('[TOOL_CALLS]lookup[ARGS]{"q": 1}', "", [LOOKUP]),
+        ('[TOOL_CALLS]lookup{"q": 1}add{"a": 1}', "", [LOOKUP, ADD]),
+        (f"<think>Which one?</think>\n{CALL}", "<think>Which one?</think>", [LOOKUP]),
+    ],
+)
+def test_a_closed_call_of_an_offered_tool_is_recovered(content: str, text: str, calls: list[WrittenCall]) -> None:
+    assert recover(content, OFFERED) == Recovered(text, tuple(calls))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "The answer is 42.",
+        "{}",
+        "[]",
+        '{"name": "lookup"}',
+        '{"name": "nobody", "arguments": {}}',
+        '[{"name": "lookup", "arguments": {}}, {"name": "nobody", "arguments": {}}]',
+        '{"name": "lookup", "arguments": {"q": 1}',
+        '<tool_call>{"name": "lookup", "arguments": {"q": 1}}',
+        '<tool_call>{"name": "lookup", "arguments": {"q"</tool_call>',
+        '<tool_call>{"name": "nobody", "arguments": {}}</tool_call>',
+        '<function=lookup>{"q": 1',
+        '<function=lookup>{"q": 1} and so on',
+        "<function=lookup><parameter=q>x",
+        '<invoke name="lookup"><parameter name="q">x</parameter>',
+        "<|tool_call_start|>[lookup(q=1)]",
+        "[TOOL_CALLS]",
+        "[TOOL_CALLS] soon",
+        "<|python_tag|>print(1)",
+        "[lookup(1)]",
+        "[lookup(q=open('/etc/passwd'))]",
+        "[lookup(q=f'{x}')]",
+        "[lookup(**x)]",
+        "You write lookup(q=1).",
+        f"To call a tool, write:\n```json\n{CALL}\n```\nand wait.",
+        f"To call a tool, write:\n```json\n{CALL}\n```",
+        f"The form is `<tool_call>{CALL}</tool_call>`.",
+        f"An example:\n```\n<tool_call>{CALL}</tool_call>\n```\nThat is all.",
+    ],
+)
+def test_anything_else_stays_an_answer(content: str) -> None:
+    assert recover(content, OFFERED) is None
+
+
+def test_a_made_up_response_and_what_is_built_on_it_are_dropped() -> None:
+    content = f"Let me see. <tool_call>{CALL}</tool_call><tool_response>42</tool_response>It is 42."
+    assert recover(content, OFFERED) == Recovered("Let me see.", (LOOKUP,))
+
+
+def test_without_offered_tools_nothing_is_recovered() -> None:
+    assert recover(CALL, set()) is None
+
+
+def test_a_flood_of_markers_takes_no_time() -> None:
+    assert recover("<tool_call>{" * 20_000 + CALL[:-1], OFFERED) is None
+    assert recover("[" * 50_000, OFFERED) is None
+    assert recover("\n{" * 50_000 + "}", OFFERED) is None

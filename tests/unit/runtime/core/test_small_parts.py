@@ -1,0 +1,61 @@
+"""Do the core's small functions keep their promises?"""
+
+import math
+
+import pytest
+
+from luftpause.runtime.core.choose import allowed
+from luftpause.runtime.core.retries import wait_seconds
+from luftpause.runtime.core.text import shorten, whole, whole_json
+from tests.support.agents import spec
+
+
+@pytest.mark.parametrize(
+    ("broken", "mended"),
+    [
+        ("plain", "plain"),
+        ("\ud83e", "\ufffd"),
+        ("a\ud83eb", "a\ufffdb"),
+        ("\ud83d\ude00", "😀"),
+        ("\ude00\ud83d", "\ufffd\ufffd"),
+        ("\ud83d\ud83d\ude00", "\ufffd😀"),
+    ],
+)
+def test_halves_are_joined_and_lone_ones_replaced(broken: str, mended: str) -> None:
+    assert whole(broken) == mended
+    assert whole_json({broken: [broken, 1, None]}) == {mended: [mended, 1, None]}
+
+
+def test_a_cut_text_says_so() -> None:
+    assert shorten("abc", 3) == "abc"
+    assert shorten("abcd" * 1000, 10) == "abcdabcdab\n[cut: 10 of 4,000 characters shown]"
+
+
+@pytest.mark.parametrize(
+    ("limited", "retry_after_s", "failures", "wait"),
+    [
+        (True, None, 0, 1.0),
+        (True, 7.0, 0, 7.0),
+        (True, 0.0, 9, 0.0),
+        (True, -1.0, 0, 1.0),
+        (True, math.inf, 0, 1.0),
+        (False, None, 1, None),
+        (False, 0.0, 1, 0.5),
+        (False, 0.0, 2, 1.0),
+        (False, 0.0, 3, 2.0),
+        (False, 5.0, 1, 5.0),
+        (False, 0.0, 4, None),
+    ],
+)
+def test_a_turn_without_an_answer_is_tried_again_after(
+    limited: bool, retry_after_s: float | None, failures: int, wait: float | None
+) -> None:
+    assert wait_seconds(limited=limited, retry_after_s=retry_after_s, failures=failures, retries_max=3) == wait
+
+
+def test_tools_are_chosen_by_name_glob_original_name_or_server() -> None:
+    tools = {name: spec(name) for name in ("read_file", "write_file", "fetch")}
+    assert list(allowed(tools, None)) == ["read_file", "write_file", "fetch"]
+    assert list(allowed(tools, ("*_file",))) == ["read_file", "write_file"]
+    assert list(allowed(tools, ("server__fetch", "nobody"))) == ["fetch"]
+    assert allowed(tools, ()) == {}
