@@ -161,8 +161,9 @@ def _short(answer: str) -> str:
 
 def _closing(result: Result) -> str:
     flag = "" if result.engine == Engine.FAKE.value else f" --engine {result.engine}"
+    times = f"in {result.seconds:.1f} s; their run times add up to {result.run_seconds_sum:.1f} s"
     return f"""
-{result.completed} of {result.agents} sub-agents completed in {result.seconds:.1f} s; their run times add up to {result.run_seconds_sum:.1f} s.
+{result.completed} of {result.agents} sub-agents completed {times}.
 Everything is stopped again. To attach a client of your own, start luftpause and leave it running:
 
   luftpause up{flag}
