@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
+from msgspec import Struct
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -32,14 +33,17 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None) -> Con
     values: Any = {} if parsed.values is None else parsed.values
     if not isinstance(values, dict):
         raise ConfigError(f"{name}:1: must be a mapping of {_listed(list(Config.model_fields))}")
-    overridden, variables = _overridden(values, environment)  # pyright: ignore[reportUnknownArgumentType]
+    overrides = _overrides(environment)
+    found = _Mistakes(name, parsed, overrides)
+    found.of_names(values)  # pyright: ignore[reportUnknownArgumentType]
+    config = None
     try:
-        return Config.model_validate(overridden)
+        config = Config.model_validate(_overridden(values, overrides, environment))  # pyright: ignore[reportUnknownArgumentType]
     except ValidationError as error:
-        mistakes = error.errors(include_url=False)
-        lines = [_mistake(each, parsed, name, variables) for each in mistakes[:MISTAKES_MAX]]
-        more = [f"and {len(mistakes) - MISTAKES_MAX} more"] if len(mistakes) > MISTAKES_MAX else []
-        raise ConfigError("\n".join(dict.fromkeys(lines + more))) from None
+        found.of_values(error.errors(include_url=False))
+    if config is None or found.lines:
+        raise ConfigError(found.text())
+    return config
 
 
 def _read(path: Path) -> str:
@@ -56,47 +60,105 @@ def _read(path: Path) -> str:
 # ---- the environment --------------------------------------------------------------------------------------------
 
 
-def _overridden(values: dict[str, Any], environment: Mapping[str, str]) -> tuple[dict[str, Any], dict[yaml_text.Path, str]]:
-    """The values with those of the environment, and which variable set what."""
-    result, variables = dict(values), dict[yaml_text.Path, str]()
+class _Overrides(Struct, frozen=True):
+    """Which variable sets what, and which can't."""
+
+    variables: dict[yaml_text.Path, str]
+    mistakes: list[str]
+
+
+def _overrides(environment: Mapping[str, str]) -> _Overrides:
+    variables: dict[yaml_text.Path, str] = {}
+    mistakes: list[str] = []
     for name in sorted(environment):
         if name.startswith(PREFIX) and "__" in name:
-            section, key = _setting(name)
-            given: Any = result.get(section) or {}
-            result[section] = {**given, key: environment[name]} if isinstance(given, dict) else given
-            variables[section, key] = name
-    return result, variables
+            section, _, key = name.removeprefix(PREFIX).lower().partition("__")
+            if mistake := _unknown(section, key):
+                mistakes.append(f"{name}: {mistake}")
+            else:
+                variables[section, key] = name
+    return _Overrides(variables, mistakes)
 
 
-def _setting(name: str) -> tuple[str, str]:
-    """Section and key that a variable names. Raises ConfigError when there is none, or it is no scalar."""
-    section, _, key = name.removeprefix(PREFIX).lower().partition("__")
-    sections = [each for each, field in Config.model_fields.items() if _model(field.annotation) is not None and each != "replicas"]
-    if section not in sections:
-        raise ConfigError(f"{name}: no section {section}{_near(section, sections)}")
-    model = _model(Config.model_fields[section].annotation)
-    assert model is not None  # noqa: S101 - one of `sections`
+def _unknown(section: str, key: str) -> str:
+    """Why there is no such setting, or it is no scalar; empty: there is."""
+    models = {each: model for each, field in Config.model_fields.items() if (model := _model(field.annotation)) is not None}
+    model = models.get(section)
+    if model is None:
+        return f"no section {section}{_near(section, list(models))}"
     if key not in model.model_fields:
-        raise ConfigError(f"{name}: {section} has no key {key}{_near(key, list(model.model_fields))}")
+        return f"{section} has no key {key}{_near(key, list(model.model_fields))}"
     if not _scalar(model.model_fields[key].annotation):
-        raise ConfigError(f"{name}: {section}.{key} is a list or mapping; set it in the file")
-    return section, key
+        return f"{section}.{key} is a list or mapping; set it in the file"
+    return ""
+
+
+def _overridden(values: dict[str, Any], overrides: _Overrides, environment: Mapping[str, str]) -> dict[str, Any]:
+    result = dict(values)
+    for path, variable in overrides.variables.items():
+        section, key = str(path[0]), str(path[1])
+        given: Any = result.get(section) or {}
+        if isinstance(given, dict):
+            result[section] = {**given, key: environment[variable]}
+    return result
 
 
 # ---- mistakes ---------------------------------------------------------------------------------------------------
 
 
-def _mistake(error: ErrorDetails, parsed: Parsed, name: str, variables: Mapping[yaml_text.Path, str]) -> str:
-    path: yaml_text.Path = tuple(error["loc"])
-    place = f"{name}:{parsed.line(path)}: {path_text(path)}".removesuffix(": ")
-    where = variables.get(path, place)
+class _Mistakes:
+    """All mistakes of one file and its environment; `lines` are for a person, those of the file in its order."""
+
+    def __init__(self, name: str, parsed: Parsed, overrides: _Overrides) -> None:
+        self._name = name
+        self._parsed = parsed
+        self._variables = overrides.variables
+        self._at = dict(parsed.mistakes)  # by path
+        self._elsewhere = list(overrides.mistakes)
+
+    @property
+    def lines(self) -> list[str]:
+        placed = sorted(self._at.items(), key=lambda item: self._parsed.line(item[0]))
+        return [*(f"{self._place(path)}: {message}" for path, message in placed), *self._elsewhere]
+
+    def text(self) -> str:
+        lines = self.lines
+        return "\n".join([*lines[:MISTAKES_MAX], *([f"and {len(lines) - MISTAKES_MAX} more"] if len(lines) > MISTAKES_MAX else [])])
+
+    def of_names(self, values: dict[str, Any]) -> None:
+        """Two replicas with one name."""
+        replicas: Any = values.get("replicas")
+        seen = set[Any]()
+        for index in range(len(replicas) if isinstance(replicas, list) else 0):  # pyright: ignore[reportUnknownArgumentType]
+            name: Any = replicas[index].get("name") if isinstance(replicas[index], dict) else None
+            if isinstance(name, str) and name in seen:
+                self._at["replicas", index, "name"] = f"{name!r} is taken; each replica needs a name of its own"
+            seen.add(name if isinstance(name, str) else None)
+
+    def of_values(self, errors: Sequence[ErrorDetails]) -> None:
+        for error in errors:
+            path = tuple(error["loc"])
+            told = not path and self._at  # what is wrong as a whole was said of a part
+            if told or any(path[: len(known)] == known for known in self._at):
+                continue
+            if variable := self._variables.get(path):
+                self._elsewhere.append(f"{variable}: {_message(error, None)}")
+            else:
+                self._at[path] = _message(error, self._parsed.written(path))
+
+    def _place(self, path: yaml_text.Path) -> str:
+        return f"{self._name}:{self._parsed.line(path)}: {path_text(path)}".removesuffix(": ")
+
+
+def _message(error: ErrorDetails, written: object) -> str:
+    path = tuple(error["loc"])
     if error["type"] == "extra_forbidden":
-        return f"{where}: unknown key{_near(str(path[-1]), _keys_at(path[:-1]))}"
+        return f"unknown key{_near(str(path[-1]), _keys_at(path[:-1]))}"
     if error["type"] == "missing":
-        return f"{where}: is missing"
+        return "is missing"
     if error["type"] == "value_error":
-        return f"{where}: {error['msg'].removeprefix('Value error, ')}"
-    return f"{where}: {_shown(parsed.written(path))}{_allowed(error)}"
+        return error["msg"].removeprefix("Value error, ")
+    return f"{_shown(written)}{_allowed(error)}"
 
 
 def _allowed(error: ErrorDetails) -> str:

@@ -12,16 +12,18 @@ from luftpause.kit.errors import ConfigError
 
 Path = tuple[str | int, ...]
 DEPTH_MAX: Final = 32
+NODES_MAX: Final = 100_000  # aliases count each time they are used
 
 _VARIABLE: Final = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{[^}]*\}?")
 
 
 class Parsed(Struct, frozen=True):
-    """`raw` as it is written, `values` with variables expanded; `lines` count from 1."""
+    """`raw` as it is written, `values` with variables expanded; `lines` count from 1; `mistakes` say what is wrong where."""
 
     raw: Any
     values: Any
     lines: dict[Path, int]
+    mistakes: dict[Path, str] = {}
 
     def line(self, path: Path) -> int:
         """Where `path` stands, or the nearest part of the file that holds it."""
@@ -41,22 +43,24 @@ class Parsed(Struct, frozen=True):
 
 
 def parse(text: str, name: str, environment: Mapping[str, str] | None = None) -> Parsed:
-    """Raises ConfigError naming `name`, line and mistake: bad YAML, a key given twice, an unset variable."""
+    """Raises ConfigError naming `name` and line where this is no YAML; a key given twice and an unset variable are `mistakes`."""
+    mistakes: dict[Path, str] = {}
+    lines: dict[Path, int] = {}
     try:
         loader = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
-            lines: dict[Path, int] = {}
             if node is not None:
-                _walk(node, (), lines, name)
+                _walk(node, (), lines, mistakes, name)
             raw = cast("Any", loader.construct_document(node)) if node is not None else None
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
         raise ConfigError(f"{name}{_at(error)}: not valid YAML: {_why(error)}") from error
-    parsed = Parsed(raw=raw, values=None, lines=lines)
-    values = _expanded(raw, (), parsed, name, os.environ if environment is None else environment)
-    return Parsed(raw=raw, values=values, lines=lines)
+    except ValueError as error:  # a date that is none
+        raise ConfigError(f"{name}: not valid YAML: {error}") from error
+    values = _expanded(raw, (), mistakes, os.environ if environment is None else environment)
+    return Parsed(raw=raw, values=values, lines=lines, mistakes=mistakes)
 
 
 def path_text(path: Path) -> str:
@@ -64,50 +68,54 @@ def path_text(path: Path) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
-def _walk(node: yaml.Node, path: Path, lines: dict[Path, int], name: str) -> None:
+def _walk(node: yaml.Node, path: Path, lines: dict[Path, int], mistakes: dict[Path, str], name: str) -> None:
+    line = node.start_mark.line + 1
     if len(path) > DEPTH_MAX:
-        raise ConfigError(f"{name}:{node.start_mark.line + 1}: nested deeper than {DEPTH_MAX} levels")
-    lines.setdefault(path, node.start_mark.line + 1)
+        raise ConfigError(f"{name}:{line}: nested deeper than {DEPTH_MAX} levels")
+    if len(lines) > NODES_MAX:
+        raise ConfigError(f"{name}:{line}: more than {NODES_MAX} values, aliases included")
+    lines.setdefault(path, line)
     match node:
         case yaml.MappingNode():
             seen = set[str]()
             for key, value in node.value:
                 inner = (*path, str(key.value))
                 if key.value in seen:
-                    raise ConfigError(f"{name}:{key.start_mark.line + 1}: {path_text(inner)}: given twice")
+                    mistakes[inner] = "given twice"
                 seen.add(key.value)
                 lines[inner] = key.start_mark.line + 1
-                _walk(value, inner, lines, name)
+                _walk(value, inner, lines, mistakes, name)
         case yaml.SequenceNode():
             for index, value in enumerate(node.value):
-                _walk(value, (*path, index), lines, name)
+                _walk(value, (*path, index), lines, mistakes, name)
         case _:
             pass
 
 
-def _expanded(value: Any, path: Path, parsed: Parsed, name: str, environment: Mapping[str, str]) -> Any:
+def _expanded(value: Any, path: Path, mistakes: dict[Path, str], environment: Mapping[str, str]) -> Any:
     match value:
         case str():
-            return _filled(value, path, parsed, name, environment)
+            return _filled(value, path, mistakes, environment)
         case dict():
-            return {key: _expanded(each, (*path, str(key)), parsed, name, environment) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return {key: _expanded(each, (*path, str(key)), mistakes, environment) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case list():
-            return [_expanded(each, (*path, index), parsed, name, environment) for index, each in enumerate(value)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return [_expanded(each, (*path, index), mistakes, environment) for index, each in enumerate(value)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case _:
             return value
 
 
-def _filled(text: str, path: Path, parsed: Parsed, name: str, environment: Mapping[str, str]) -> str:
+def _filled(text: str, path: Path, mistakes: dict[Path, str], environment: Mapping[str, str]) -> str:
     def fill(match: re.Match[str]) -> str:
         if match[0] == "$$":
             return "$"
-        where = f"{name}:{parsed.line(path)}: {path_text(path)}"
         if match[1] is None:
-            raise ConfigError(f"{where}: {match[0]} is no variable; write ${{NAME}} or ${{NAME:-default}}, and $$ for a plain $")
+            mistakes[path] = f"{match[0]} is no variable; write ${{NAME}} or ${{NAME:-default}}, and $$ for a plain $"
+            return ""
         found = environment.get(match[1], "")
         if found or match[2] is not None:
             return found or match[2]
-        raise ConfigError(f"{where}: the environment variable {match[1]} is not set; set it, or write ${{{match[1]}:-default}}")
+        mistakes[path] = f"the environment variable {match[1]} is not set; set it, or write ${{{match[1]}:-default}}"
+        return ""
 
     return _VARIABLE.sub(fill, text)
 

@@ -67,7 +67,7 @@ def test_values_are_read(tmp_path: Path) -> None:
         ),
         (
             "replicas: [{name: a, url: 'http://x'}, {name: a, url: 'http://y'}]\n",
-            "luftpause.yaml:1: two replicas are named a; each needs a name of its own",
+            "luftpause.yaml:1: replicas[1].name: 'a' is taken; each replica needs a name of its own",
         ),
         (
             "replicas: [{name: a, url: 'http://x?y'}]\n",
@@ -81,7 +81,66 @@ def test_a_mistake_is_named_with_line_and_mend(text: str, message: str, tmp_path
 
 def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
     said = mistake(tmp_path, "log: {level: loud}\nscheduler: {http_port: -1}\n").splitlines()
-    assert [line.split(":")[1] for line in said] == ["2", "1"]
+    assert [line.split(":")[1] for line in said] == ["1", "2"]
+
+
+def test_mistakes_of_every_kind_are_named_at_once(tmp_path: Path) -> None:
+    text = """
+replicas:
+- {name: a, url: "http://x"}
+- {name: a, url: "${WHERE}", helth: /h}
+dataplane:
+  port: high
+  port: low
+log: {level: loud}
+"""
+    said = mistake(tmp_path, text, LUFTPAUSE_SCHEDULER__GRPC_PROT="1", LUFTPAUSE_DATAPLANE__FAILOVER="perhaps").splitlines()
+    assert said == [
+        "luftpause.yaml:4: replicas[1].url: the environment variable WHERE is not set; set it, or write ${WHERE:-default}",
+        "luftpause.yaml:4: replicas[1].name: 'a' is taken; each replica needs a name of its own",
+        "luftpause.yaml:4: replicas[1].helth: unknown key; did you mean health?",
+        "luftpause.yaml:7: dataplane.port: given twice",
+        "luftpause.yaml:8: log.level: 'loud' must be 'debug', 'info', 'warning' or 'error'",
+        "LUFTPAUSE_SCHEDULER__GRPC_PROT: scheduler has no key grpc_prot; did you mean grpc_port?",
+        "LUFTPAUSE_DATAPLANE__FAILOVER: should be a valid boolean, unable to interpret input",
+    ]
+
+
+def test_a_long_list_of_mistakes_is_cut(tmp_path: Path) -> None:
+    said = mistake(tmp_path, "".join(f"key{number}: 1\n" for number in range(25))).splitlines()
+    assert len(said) == 11
+    assert said[-1] == "and 15 more"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"log: {level: \xff}\n", "luftpause.yaml: is not UTF-8 text: invalid start byte"),
+        (b"log: \x00\n", "luftpause.yaml: not valid YAML: special characters are not allowed"),
+        (b"a: 1\n---\nb: 2\n", "luftpause.yaml:2: not valid YAML: but found another document"),
+        (b"just words\n", "luftpause.yaml:1: must be a mapping of replicas, scheduler, dataplane, runtime, log"),
+        (b"log: !!python/object:os.system {}\n", "luftpause.yaml:1: not valid YAML: could not determine a constructor for the tag"),
+        (b"log: 2024-99-99\n", "luftpause.yaml: not valid YAML: month must be in 1..12"),
+        (b"\tlog: x\n", "luftpause.yaml:1: not valid YAML: found character '\\t' that cannot start any token"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_refused(data: bytes, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "luftpause.yaml"
+    file.write_bytes(data)
+    with pytest.raises(ConfigError) as caught:
+        load(file, {})
+    assert caught.value.message.replace(f"{tmp_path}/", "").startswith(message)
+
+
+def test_a_folder_is_no_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Is a directory"):
+        load(tmp_path, {})
+
+
+def test_aliases_that_multiply_are_refused(tmp_path: Path) -> None:
+    levels = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    levels += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 12)]
+    assert "aliases included" in mistake(tmp_path, "\n".join(levels) + "\n")
 
 
 def test_a_missing_file_is_named() -> None:
