@@ -127,14 +127,27 @@ class Scheduler(Struct):
 
 @contextlib.asynccontextmanager
 async def scheduler(
-    *, silence: float = 30, alive: float = 1, orders_max: int = 50_000, hello_bytes_max: int = 256 << 20, inbox_events_max: int = 20_000
+    *,
+    silence: float = 30,
+    alive: float = 1,
+    orders_max: int = 50_000,
+    hello_bytes_max: int = 256 << 20,
+    inbox_events_max: int = 20_000,
+    go: asyncio.Event | None = None,
 ) -> AsyncGenerator[Scheduler]:
+    """Its host begins to handle events when `go` is set; None: at once."""
     core = StandIn()
     announced = Replicas((Announced("a", "http://127.0.0.1:9", ("m",), Kind.GENERATIVE, "healthy"),))
     host = Host(core.decide, Seen(), replicas=lambda _: announced, inbox_events_max=inbox_events_max)
     server = SessionServer(host, orders_max=orders_max, hello_bytes_max=hello_bytes_max, silence_seconds=silence, alive_seconds=alive)
     port = await server.start("127.0.0.1:0")
-    running = asyncio.create_task(host.run())
+
+    async def run() -> None:
+        if go:
+            await go.wait()
+        await host.run()
+
+    running = asyncio.create_task(run())
     try:
         yield Scheduler(core, host, server, f"127.0.0.1:{port}")
     finally:

@@ -259,7 +259,9 @@ async def test_models_are_asked_again_when_the_replica_comes_back():
         assert (await found.next()).models is None
         vllm.pages |= {"/health": (503, b""), "/v1/models": (503, b"")}
         await found.until(lambda event: event.outcome is MISSED)
-        vllm.pages |= {"/health": (200, b""), "/v1/models": (200, b'{"data":[{"id":"n"},{"id":"n"},{"id":""}]}')}
+        vllm.pages["/health"] = (200, b"")
+        assert (await found.until(lambda event: event.outcome is OK)).models is None  # its models come a little later
+        vllm.pages["/v1/models"] = (200, b'{"data":[{"id":"n"},{"id":"n"},{"id":""}]}')
         assert (await found.until(lambda event: event.models is not None)).models == ("n",)
 
 
@@ -299,6 +301,8 @@ async def test_a_probe_that_is_wanted_comes_at_once_also_while_one_is_under_way(
         prober.now("a")
         await found.next(seconds=5)
         prober.now("unknown")
+        with pytest.raises(TimeoutError):
+            await found.next(seconds=0.5)
 
 
 async def test_suspicion_in_a_storm_does_not_become_a_storm_of_probes():
