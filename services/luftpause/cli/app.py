@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from luftpause import __version__
-from luftpause.cli import fakes, local_engine, parent
+from luftpause.cli import config_check, fakes, local_engine, parent
 from luftpause.cli.choices import Engine, TurnClass
 from luftpause.kit import logs
 from luftpause.kit.config import Config
@@ -20,8 +20,7 @@ app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
     help="Keeps the state of an agent's run between harnesses and LLM inference engines.",
 )  # fmt: skip
-config_app = typer.Typer(no_args_is_help=True, help="Work with luftpause.yaml.")
-app.add_typer(config_app, name="config")
+app.add_typer(config_check.app, name="config")
 
 ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Path of luftpause.yaml.")]
 EngineOption = Annotated[Engine | None, typer.Option(help="What takes the turns: fakes, or llama.cpp with SmolLM2 (extra `local`).")]
@@ -155,15 +154,6 @@ def loadgen(
         )  # fmt: skip
         report = asyncio.run(load.own_loop(wanted))
     raise typer.Exit(load.show(report, as_json=as_json))
-
-
-@config_app.command("check")
-def config_check(path: Annotated[Path, typer.Argument(help="The file to check.")] = Path("luftpause.yaml")) -> None:
-    """Check a configuration file; a mistake is named with its path and line (exit status 2)."""
-    config = load(path)
-    replicas = ", ".join(replica.name for replica in config.replicas) or "none"
-    servers = ", ".join(config.runtime.servers) or "none"
-    print(f"{path}: ok; replicas: {replicas}; tool servers: {servers}")
 
 
 @app.command()

@@ -5,7 +5,7 @@ import os
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, cast, get_args, get_origin
 
 from msgspec import Struct
 from pydantic import ValidationError
@@ -127,13 +127,14 @@ class _Mistakes:
 
     def of_names(self, values: dict[str, Any]) -> None:
         """Two replicas with one name."""
-        replicas: Any = values.get("replicas")
-        seen = set[Any]()
-        for index in range(len(replicas) if isinstance(replicas, list) else 0):  # pyright: ignore[reportUnknownArgumentType]
-            name: Any = replicas[index].get("name") if isinstance(replicas[index], dict) else None
-            if isinstance(name, str) and name in seen:
-                self._at["replicas", index, "name"] = f"{name!r} is taken; each replica needs a name of its own"
-            seen.add(name if isinstance(name, str) else None)
+        replicas = values.get("replicas")
+        seen = set[str]()
+        for index, replica in enumerate(cast("list[object]", replicas) if isinstance(replicas, list) else []):
+            name = cast("dict[str, object]", replica).get("name") if isinstance(replica, dict) else None
+            if isinstance(name, str):
+                if name in seen:
+                    self._at["replicas", index, "name"] = f"{name!r} is taken; each replica needs a name of its own"
+                seen.add(name)
 
     def of_values(self, errors: Sequence[ErrorDetails]) -> None:
         for error in errors:

@@ -42,12 +42,13 @@ def test_a_good_configuration_is_called_good(tmp_path: Path) -> None:
     file = tmp_path / "luftpause.yaml"
     file.write_text("replicas:\n- {name: a, url: 'http://x'}\n")
     checked = luftpause("config", "check", str(file))
-    assert (checked.returncode, checked.stdout) == (0, f"{file}: ok; replicas: a; tool servers: none\n")
+    assert checked.returncode == 0
+    assert checked.stdout.startswith(f"{file}: ok\n")
 
 
 def test_a_mistake_in_the_configuration_is_shown_without_a_traceback(tmp_path: Path) -> None:
     file = tmp_path / "luftpause.yaml"
     file.write_text("replicas:\n- {name: a, url: 'http://x', helth: /h}\n")
     checked = luftpause("config", "check", str(file))
-    assert checked.returncode == 2
-    assert checked.stderr == f"luftpause: {file}:2: replicas[0].helth: unknown key; did you mean health?\n"
+    assert checked.returncode == 1
+    assert checked.stderr == f"{file}:2: replicas[0].helth: unknown key; did you mean health?\n"

@@ -1,0 +1,76 @@
+"""What does `luftpause config check` say, and with which exit status?"""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from luftpause.cli import app as cli
+
+runner = CliRunner()
+
+GOOD = """
+replicas:
+- {name: a, url: "http://x:1/v1", models: [m1, m2]}
+- {name: b, url: "http://y:2"}
+scheduler: {host: "::1"}
+runtime:
+  servers:
+    lookup: {command: lookup}
+"""
+BAD = "replicas:\n- {name: a, url: 'http://x', helth: /h}\nlog:\n  level: loud\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "luftpause.yaml"
+
+
+def test_a_good_file_is_called_good_and_what_it_sets_up_is_listed(file: Path) -> None:
+    file.write_text(GOOD)
+    answer = runner.invoke(cli.app, ["config", "check", str(file)])
+    assert answer.exit_code == 0
+    assert answer.stdout.splitlines() == [
+        f"{file}: ok",
+        "  scheduler    [::1]:5000 (gRPC), http://[::1]:5001 (status)",
+        "  dataplane    http://127.0.0.1:8080, scheduler at 127.0.0.1:5000",
+        "  runtime      http://127.0.0.1:7000/mcp, dataplane at http://127.0.0.1:8080",
+        "  replicas     a at http://x:1/v1, models m1, m2",
+        "               b at http://y:2, models as it says itself",
+        "  tool servers lookup",
+    ]
+
+
+def test_all_mistakes_are_listed_on_stderr_with_exit_status_1(file: Path) -> None:
+    file.write_text(BAD)
+    answer = runner.invoke(cli.app, ["config", "check", str(file)])
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    assert answer.stderr.splitlines() == [
+        f"{file}:2: replicas[0].helth: unknown key; did you mean health?",
+        f"{file}:4: log.level: 'loud' must be 'debug', 'info', 'warning' or 'error'",
+    ]
+
+
+def test_a_script_reads_both_answers_as_json(file: Path) -> None:
+    file.write_text(GOOD)
+    good = json.loads(runner.invoke(cli.app, ["config", "check", str(file), "--json"]).stdout)
+    assert good["ok"]
+    assert good["scheduler"]["grpc"] == "[::1]:5000"
+    assert [replica["name"] for replica in good["replicas"]] == ["a", "b"]
+    file.write_text(BAD)
+    answer = runner.invoke(cli.app, ["config", "check", "--json", str(file)])
+    bad = json.loads(answer.stdout)
+    assert (answer.exit_code, bad["ok"], len(bad["mistakes"])) == (1, False, 2)
+
+
+def test_a_missing_file_is_a_mistake_too(file: Path) -> None:
+    answer = runner.invoke(cli.app, ["config", "check", str(file)])
+    assert answer.exit_code == 1
+    assert "can't be read: No such file or directory" in answer.stderr
+
+
+def test_variables_of_the_environment_are_checked_too(file: Path) -> None:
+    file.write_text(GOOD)
+    answer = runner.invoke(cli.app, ["config", "check", str(file)], env={"LUFTPAUSE_DATAPLANE__PROT": "1"})
+    assert answer.stderr == "LUFTPAUSE_DATAPLANE__PROT: dataplane has no key prot; did you mean port?\n"
