@@ -1,4 +1,4 @@
-"""Which behaviour does a task order from the fake engine in square brackets?
+"""Which behaviour does a task order from the fake engine in square brackets? (`luftpause fake-engine --help` explains each.)
 
 `[calls=2 tool=lookup answer=40 args={"query":"x"}]` anywhere in a user message; later messages override earlier ones.
 """
@@ -11,22 +11,9 @@ from msgspec import Struct, structs
 
 Form = Literal["structured", "text", "fenced", "bare", "cut"]
 
-HELP = """\
-calls=N        tool calls in the whole run (0: none)
-parallel=N     of them in one turn
-tool=a,b       call these tools in turn (names as offered, or their endings)
-args={…}       arguments of every call, as JSON
-form=F         structured (default); or in the text: text (<tool_call> tags), fenced (a JSON code block), bare (JSON), cut (unclosed)
-malformed=N    the first N calls have arguments that are no JSON
-unknown=N      the first N calls name a tool that is not offered
-ids=X          every tool call has the id X; ids=count gives call_0, call_1 … in each answer, ids=none leaves them empty
-answer=N       length of the final answer in tokens (four characters each)
-say="…"        the final answer
-finish=R       finish_reason of the final answer"""
-
 
 class Directives(Struct, frozen=True):
-    """None: not ordered."""
+    """None: not ordered. A new one needs a line in cli/fakes.py."""
 
     calls: int | None = None
     parallel: int | None = None

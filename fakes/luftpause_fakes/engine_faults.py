@@ -32,6 +32,7 @@ class Faults(Struct, forbid_unknown_fields=True):
     gauges: LIES = "true"
     claim_running: int | None = None
     claim_waiting: int | None = None
+    call_ids: str | None = None  # ids of tool calls, as the directive `ids`: engines do reuse them
     usage: Literal["after", "missing_choices", "empty_delta", "every", "none"] = "after"  # the form of the usage chunk
 
 

@@ -68,6 +68,7 @@ class Question(Struct, frozen=True):
     response_schema: Json | None = None
     id_prefix: str = "call_"
     id_hex: int = 24
+    ids: str | None = None  # as the directive, where the task orders none
     salt: str = ""  # makes ids differ between requests, as engines' ids do
 
 
@@ -151,7 +152,7 @@ def _harmless(tools: Sequence[Json]) -> list[Json]:
 
 
 def _id(question: Question, ordered: Directives, index: int, place: int) -> str:
-    match ordered.ids:
+    match ordered.ids or question.ids:
         case None:
             digest = hashlib.blake2b(f"{question.salt} {index}".encode(), digest_size=16).hexdigest()
             return question.id_prefix + digest[: question.id_hex]

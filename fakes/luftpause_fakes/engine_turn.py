@@ -98,6 +98,7 @@ def _turn(state: EngineState, asked: Json) -> Turn | Refusal:
             response_schema=_schema(asked.get("response_format")),
             id_prefix=flavour.call_id_prefix,
             id_hex=flavour.call_id_hex,
+            ids=state.faults.call_ids,
             salt=number,
         )
     ).cut(most)

@@ -42,11 +42,24 @@ def fake_engine(
 ) -> None:
     """Run the fake engine: an OpenAI-compatible server on a model of a batching engine, with scripted answers.
 
-    What it answers follows from the first user message. A user message may order otherwise, as in
-    [calls=2 tool=lookup answer=40 args={"query":"x"}]. Directives: calls, parallel, tool, args, form (structured, text, fenced, bare, cut),
-    malformed, unknown, ids, answer, say, finish; see luftpause_fakes/engine_directives.py.
+    How many of the offered tools it calls and how long its answer is follows from the first user message. A user message may order
+    otherwise, as in [calls=2 tool=lookup answer=40 args={"query":"x"}]:
 
-    GET /_fake shows counters, POST /_fake orders faults, e.g. {"die_after_tokens": 3, "die_times": 1}.
+    \b
+      calls=N      tool calls in the whole run (0: none)
+      parallel=N   of them in one turn
+      tool=a,b     call these tools in turn (names as offered, or their endings)
+      args={…}     arguments of every call, as JSON
+      form=F       structured; or in the text: text (<tool_call>), fenced, bare, cut
+      malformed=N  the first N calls have arguments that are no JSON
+      unknown=N    the first N calls name a tool that is not offered
+      ids=X        every tool call has the id X; ids=count: call_0, call_1 …; ids=none
+      answer=N     length of the final answer in tokens (four characters each)
+      say="…"      the final answer
+      finish=R     finish_reason of the final answer
+
+    GET /_fake shows counters. POST /_fake orders faults, as in {"die_after_tokens": 3, "die_times": 1}; a wrong name is answered with all
+    right ones.
     """
     import asyncio
 

@@ -258,6 +258,13 @@ async def test_the_usage_chunk_takes_the_forms_that_engines_send(http: httpx.Asy
     assert sum("usage" in each for each in found[:-1]) == (6 if form == "every" else 1)
 
 
+async def test_tool_call_ids_can_be_the_same_in_every_answer(http: httpx.AsyncClient) -> None:
+    await http.post("/_fake", json={"call_ids": "call_0"})
+    for task in ("Herons? [calls=1]", "Storks? [calls=1]"):
+        answer = (await http.post("/v1/chat/completions", json=body(task, tools=TOOLS))).json()
+        assert answer["choices"][0]["message"]["tool_calls"][0]["id"] == "call_0"
+
+
 async def test_gauges_can_lie_and_the_health_can_be_bad(http: httpx.AsyncClient) -> None:
     await http.post("/_fake", json={"claim_running": 24, "claim_waiting": 3, "health_status": 503, "health_seconds": 0})
     page = (await http.get("/metrics")).text

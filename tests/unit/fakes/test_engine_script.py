@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from luftpause_fakes.engine_directives import HELP, DirectiveError, Directives, directives, without_directives
+from luftpause.cli.fakes import fake_engine
+from luftpause_fakes.engine_directives import DirectiveError, Directives, directives, without_directives
 from luftpause_fakes.engine_schema import plausible
 from luftpause_fakes.engine_script import Answer, Question, answer
 from luftpause_fakes.engine_text import message_text, tokens_of
@@ -168,8 +169,9 @@ def test_brackets_that_are_no_directives_are_left_alone() -> None:
     assert directives([text]) == Directives()
 
 
-def test_every_directive_is_described() -> None:
-    assert [line.split("=")[0] for line in HELP.splitlines()] == list(Directives.__struct_fields__)
+def test_every_directive_is_explained_by_the_command_line() -> None:
+    explained = [line.split("=")[0].strip() for line in (fake_engine.__doc__ or "").splitlines() if line.startswith("      ")]
+    assert explained == list(Directives.__struct_fields__)
 
 
 def test_a_tool_call_that_is_cut_shows_as_text_and_ends_with_length() -> None:
