@@ -26,15 +26,27 @@ async def serve(config: Config, *, announce: Path | None = None) -> None:
     """Run the runtime until SIGTERM or SIGINT; writes where it listens to `announce`."""
     async with kit.stop_signals() as stop:
         work = asyncio.create_task(_serve(config.runtime, announce, stop.asked))
-        hurry = asyncio.create_task(stop.now.wait())
-        await asyncio.wait({work, hurry}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            # The journal holds whatever was shown, so nothing is lost by leaving in the middle.
-            asyncio.get_running_loop().call_later(NOW_SECONDS, os._exit, 0)
-            work.cancel()
-        hurry.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await work
+        limits = [
+            asyncio.create_task(_leave_after(stop.asked, config.runtime.stop_grace_seconds)),
+            asyncio.create_task(_leave_after(stop.now, NOW_SECONDS, work)),
+        ]
+        try:
+            await asyncio.wait({work})
+        finally:
+            for limit in limits:
+                limit.cancel()
+        if not work.cancelled():
+            work.result()
+
+
+async def _leave_after(event: asyncio.Event, seconds: float, work: asyncio.Task[None] | None = None) -> None:
+    """Once the event is set the process has this long. The journal holds whatever was shown, so leaving in the middle loses nothing."""
+    await event.wait()
+    if work is not None:
+        work.cancel()
+    await asyncio.sleep(seconds)
+    _log.warning("left before everything was closed", seconds=seconds)
+    os._exit(0)
 
 
 async def _serve(config: RuntimeConfig, announce: Path | None, asked: asyncio.Event) -> None:

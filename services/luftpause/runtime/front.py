@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.errors import error_body
-from luftpause.runtime.mcp_tools.sessions import LiveSessions
+from luftpause.runtime.mcp_tools.sessions import LiveSessions, session_name
 from luftpause.runtime.sse_json import JsonOnly, SseOnly, WithoutCancelled
 
 PATHS: Final = frozenset({"/mcp", "/mcp/"})
@@ -50,7 +50,8 @@ class Front:
     async def _serve_session(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
         """Notes whether the request's session lives; only the SDK knows, and its status tells."""
         version = headers.get("mcp-protocol-version")
-        name = headers.get("mcp-session-id", "") if version is None or version in HANDSHAKE_PROTOCOL_VERSIONS else ""
+        session = headers.get("mcp-session-id", "") if version is None or version in HANDSHAKE_PROTOCOL_VERSIONS else ""
+        name = session_name(session) if session else ""
         known = False
 
         async def watched(message: Message) -> None:
@@ -72,7 +73,7 @@ class Front:
     async def _serve_mcp(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
         json, sse = accepts(headers.get("accept", "*/*"))
         if scope["method"] != "POST":
-            await self._mcp(scope, receive, send)
+            await self._mcp({**scope, "headers": _without_replay(headers)}, receive, send)
         elif not (json or sse):
             message = f"answers are {JSON} or {SSE}; accept at least one of them"
             await _error(406, "not_acceptable", message)(scope, receive, send)
@@ -109,6 +110,11 @@ def _accepting_both(headers: Headers) -> list[tuple[bytes, bytes]]:
     changed = MutableHeaders(raw=list(headers.raw))
     changed["accept"] = f"{JSON}, {SSE}"
     return changed.raw
+
+
+def _without_replay(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """We give events no ids, so there is nothing to replay; the SDK would not answer such a request at all."""
+    return [(name, value) for name, value in headers.raw if name != b"last-event-id"]
 
 
 def _without_port(host: str) -> str:

@@ -33,7 +33,7 @@ async def serving(
 ) -> AsyncGenerator[asyncio.Task[None]]:
     """Serves on `sock` within the block; yields the task, which ends only if serving broke.
 
-    Leaving the block: no new requests, open calls answer at once, streams end; all within `stop_grace_seconds`.
+    Leaving the block: no new requests, open calls answer at once, streams end; all within half of `stop_grace_seconds`.
     """
     stopping = asyncio.Event()
     manager = build_sessions(config, build_server(config, runs, toolbox, stopping))
@@ -48,9 +48,9 @@ async def serving(
                 yield task
             finally:
                 stopping.set()
-                deadline = monotonic() + config.stop_grace_seconds
+                deadline = monotonic() + config.stop_grace_seconds / 2
                 server.quiet_stop()
-                await calls.answered(config.stop_grace_seconds / 2)
+                await calls.answered(config.stop_grace_seconds / 4)
         # The sessions are over, and with them their streams.
         await asyncio.wait({task}, timeout=max(0.0, deadline - monotonic() - LAST_WORDS_SECONDS))
     finally:

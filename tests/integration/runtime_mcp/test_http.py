@@ -13,7 +13,7 @@ from tests.integration.runtime_mcp.test_server import INITIALIZE, SECONDS, raw_s
 from tests.support.runtime_fakes import served
 
 BOTH = "application/json, text/event-stream"
-DISCOVER: dict[str, Any] = {
+MODERN_CALL: dict[str, Any] = {
     "jsonrpc": "2.0", "id": 1, "method": "tools/call",
     "params": {"name": "tools", "arguments": {}, "_meta": {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {},
@@ -30,29 +30,29 @@ def content(answer: httpx.Response) -> dict[str, Any]:
     return json.loads(events[-1])
 
 
+JSON, SSE = "application/json", "text/event-stream"
+FORMS = [
+    ("*/*", {JSON, SSE}),
+    (JSON, {JSON}),
+    (SSE, {SSE}),
+    ("text/event-stream, application/json;q=0.5", {JSON, SSE}),
+    ("", {JSON, SSE}),
+    ("APPLICATION/JSON", {JSON}),
+    ("application/*, text/html;q=0.1", {JSON}),
+    ("text/event-stream;q=0, application/json", {JSON}),
+]
+
+
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
-@pytest.mark.parametrize(
-    ("accept", "kinds"),
-    [
-        ("*/*", {"application/json", "text/event-stream"}),
-        ("application/json", {"application/json"}),
-        ("text/event-stream", {"text/event-stream"}),
-        ("text/event-stream, application/json;q=0.5", {"application/json", "text/event-stream"}),
-        ("", {"application/json", "text/event-stream"}),
-        ("APPLICATION/JSON", {"application/json"}),
-        ("application/*, text/html;q=0.1", {"application/json"}),
-    ],
-)
-@pytest.mark.parametrize(("body", "headers"), [(INITIALIZE, {}), (DISCOVER, MODERN)])
-async def test_both_paths_answer_in_a_form_that_the_client_takes(
-    path: str, accept: str, kinds: set[str], body: Any, headers: dict[str, str]
-):
+async def test_both_paths_answer_in_a_form_that_the_client_takes(path: str):
     async with served() as at, httpx.AsyncClient(trust_env=False) as http:
-        answer = await http.post(at.url + path, json=body, headers={"accept": accept, **headers})
-        assert answer.status_code == 200
-        assert answer.headers["content-type"].partition(";")[0] in kinds
-        assert content(answer)["id"] == body["id"]
-        assert "result" in content(answer)
+        for accept, kinds in FORMS:
+            for body, headers in ((INITIALIZE, {}), (MODERN_CALL, MODERN)):
+                answer = await http.post(at.url + path, json=body, headers={"accept": accept, **headers})
+                assert answer.status_code == 200, accept
+                assert answer.headers["content-type"].partition(";")[0] in kinds, accept
+                assert content(answer)["id"] == body["id"]
+                assert "result" in content(answer)
 
 
 async def test_a_client_that_takes_neither_form_is_told_so():
@@ -178,6 +178,13 @@ async def test_a_waiting_call_sends_progress_over_raw_sse_and_none_after_its_ans
             rest = [line async for line in lines if line.startswith("data:")]
         assert '"id":5' in rest[-1]
         assert all("notifications/progress" in line for line in rest[:-1])
+
+
+async def test_a_stream_asked_to_replay_begins_anew():
+    async with served() as at, raw_session(at) as session:
+        headers = {**session.headers, "accept": "text/event-stream", "last-event-id": "7"}
+        async with session.http.stream("GET", at.mcp, headers=headers) as stream:
+            assert stream.status_code == 200
 
 
 async def test_nothing_is_served_while_stopping_but_a_clear_refusal():

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from typing import Any
 
 import httpx
@@ -168,11 +169,24 @@ async def test_the_caller_is_what_the_client_says_else_its_session_else_its_name
         async with client(at, "2026-07-28", {"x-luftpause-caller": "window-1", "mcp-session-id": "stolen"}) as c:
             await c.call_tool("spawn", {"task": "echo"}, meta={"threadId": "thread-7"})
         legacy, named, thread, said = at.runs.requests
-        assert legacy.owner == f"session:{legacy.caller}"
-        assert len(legacy.caller) == 32
+        assert legacy.owner == legacy.caller
+        assert re.fullmatch(r"session:[0-9a-f]{24}", legacy.caller)
         assert (named.caller, named.owner) == ("mcp:mcp", None)
         assert thread.caller == "thread-7"
         assert (said.caller, said.owner) == ("window-1", None)
+
+
+async def test_the_id_of_a_session_stays_between_client_and_server():
+    async with served() as at, raw_session(at) as session:
+        await session.call("spawn", {"task": "echo"}, 1)
+        assert session.headers["mcp-session-id"] not in str(at.runs.requests)
+
+
+@pytest.mark.parametrize(("said", "taken"), [("00-" + "a" * 32 + "-" + "b" * 16 + "-01", True), ("00-zz", False), (7, False)])
+async def test_a_traceparent_goes_on_unless_it_is_malformed(said: Any, taken: bool):
+    async with served() as at, client(at, "auto") as c:
+        await c.call_tool("spawn", {"task": "echo"}, meta={"traceparent": said})
+        assert at.runs.requests[0].traceparent == (said if taken else "")
 
 
 async def test_a_cancelled_run_request_cancels_its_run_and_the_session_lives_without_an_answer():

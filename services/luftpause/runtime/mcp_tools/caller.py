@@ -1,24 +1,28 @@
 """Who calls a tool: for fairness, and for access to runs?"""
 
+import re
 from typing import Any, Final
 
 from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from luftpause.runtime.mcp_tools.sessions import session_name
+
 CALLER_BYTES_MAX: Final = 128
+TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 Context = ServerRequestContext[Any, Any]
 
 
 def caller_of(ctx: Context) -> str:
     """`x-luftpause-caller`, else the session, else Codex's conversation, else the client's name."""
-    said = _clean(header(ctx, "x-luftpause-caller"))
-    session = session_of(ctx)
-    meta: dict[str, Any] = dict(ctx.meta or {})
-    thread = meta.get("threadId")
+    thread = (ctx.meta or {}).get("threadId")
+    said = _clean(header(ctx, "x-luftpause-caller")) or owner_of(ctx) or _clean(thread if isinstance(thread, str) else "")
+    if said:
+        return said
     client = ctx.session.client_params
     name = _clean(client.client_info.name) if client is not None else ""
-    return said or session or _clean(thread if isinstance(thread, str) else "") or f"mcp:{name or 'anonymous'}"
+    return f"mcp:{name or 'anonymous'}"
 
 
 def owner_of(ctx: Context) -> str | None:
@@ -28,8 +32,15 @@ def owner_of(ctx: Context) -> str | None:
 
 
 def session_of(ctx: Context) -> str:
-    """The id of a session of the older protocol; the newer one has none, whatever a client sends."""
-    return "" if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else header(ctx, "mcp-session-id")
+    """Names the session of the older protocol; the newer one has none, whatever a client sends."""
+    session = "" if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else header(ctx, "mcp-session-id")
+    return session_name(session) if session else ""
+
+
+def traceparent_of(ctx: Context) -> str:
+    """Of the request's `_meta`, else its header; a malformed one is none."""
+    said = (ctx.meta or {}).get("traceparent") or header(ctx, "traceparent")
+    return said if isinstance(said, str) and TRACEPARENT.fullmatch(said) else ""
 
 
 def header(ctx: Context, name: str) -> str:

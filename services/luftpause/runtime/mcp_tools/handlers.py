@@ -18,7 +18,7 @@ from luftpause.runtime.mcp_tools.arguments import (
     StatusArguments,
     parse,
 )
-from luftpause.runtime.mcp_tools.caller import Context, caller_of, header, owner_of, session_of
+from luftpause.runtime.mcp_tools.caller import Context, caller_of, owner_of, session_of, traceparent_of
 from luftpause.runtime.mcp_tools.open_calls import OpenCalls
 from luftpause.runtime.mcp_tools.progress import Send, with_progress
 from luftpause.runtime.ports import Json, Runs, RunState, RunView, ServiceClass, SpawnRequest, Toolbox
@@ -139,7 +139,6 @@ class Handlers:
 
     def _request(self, ctx: Context, given: SpawnArguments) -> SpawnRequest:
         config = self._config
-        traceparent = (ctx.meta or {}).get("traceparent") or header(ctx, "traceparent")
         return SpawnRequest(
             task=given.task,
             model=given.model,
@@ -152,7 +151,7 @@ class Handlers:
             parent=given.parent,
             caller=caller_of(ctx),
             owner=owner_of(ctx),
-            traceparent=traceparent if isinstance(traceparent, str) else "",
+            traceparent=traceparent_of(ctx),
         )
 
     def _keep(self, work: Coroutine[Any, Any, RunView | None]) -> Any:

@@ -1,5 +1,6 @@
 """Does the MCP session that a run belongs to still live?"""
 
+import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -12,11 +13,16 @@ class _Session:
     last: float = 0.0
 
 
+def session_name(session: str) -> str:
+    """What journal, logs and status pages call a session: its id lets anybody use it, so it stays here."""
+    return hashlib.blake2b(session.encode(), digest_size=12).hexdigest()
+
+
 class LiveSessions:
     """Sessions of the older protocol seen by this process.
 
-    A session's runs are its own while it lives. When it is over (ended, idle for too long, or the runtime was started again) nobody
-    could reach them any more; then whoever has the handle may.
+    They go by `session_name`. A session's runs are its own while it lives. When it is over (ended, idle for too long, or the runtime was
+    started again) nobody could reach them any more; then whoever has the handle may.
     """
 
     def __init__(self, idle_seconds: float, clock: Clock = monotonic) -> None:

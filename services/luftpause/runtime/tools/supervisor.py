@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final, cast
 
@@ -24,6 +25,9 @@ BACKOFF_SECONDS_MAX: Final = 10.0
 CONNECT_SECONDS: Final = 30.0  # start, negotiation, first list of tools
 LISTEN_AGAIN_SECONDS: Final = 1.0
 TOOLS_MAX: Final = 2_000
+SESSION_GONE: Final = re.compile(
+    r"session.*(not found|terminated|expired|unknown)|(no valid|invalid|unknown|expired) session", re.IGNORECASE
+)
 PAGES_MAX: Final = 200
 
 
@@ -106,7 +110,7 @@ class Supervisor:
 
     def _broken(self, client: Client, tool: str, error: MCPError) -> ToolResult:
         code, message = error.error.code, error.error.message
-        if code == types.INVALID_REQUEST and "session" in message.lower():
+        if self._refusals.status in {400, 404} and SESSION_GONE.search(message):
             raise _SessionGoneError
         if code == types.REQUEST_TIMEOUT:
             return _failed(f"{tool} gave no answer within {self._seconds_max:g} s; it may have happened all the same")
