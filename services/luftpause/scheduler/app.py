@@ -67,7 +67,7 @@ async def _until(asked: asyncio.Event, config: Config, announce: Path | None) ->
 
 @contextlib.asynccontextmanager
 async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGenerator[Running]:
-    """A scheduler on its two ports within the block. Raises LuftpauseError where it can't listen or the configuration can't be used."""
+    """A scheduler on its two ports within the block. Raises LuftpauseError where it can't listen."""
     own = config.scheduler
     specs = replicas.specs(config.replicas)
     _warn_if_open(own.host)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from luftpause.kit.config import ReplicaConfig
-from luftpause.kit.errors import ConfigError
 from luftpause.kit.urls import base_url
 from luftpause.scheduler.core.events import Kind, ReplicaSpec
 from luftpause.scheduler.core.model import State
@@ -11,16 +10,8 @@ from luftpause.scheduler.translate import Announced, Replicas
 
 
 def specs(configs: Iterable[ReplicaConfig]) -> tuple[ReplicaSpec, ...]:
-    """Raises ConfigError where a name stands twice or a URL can't be a base."""
-    found: dict[str, ReplicaSpec] = {}
-    for index, config in enumerate(configs):
-        if config.name in found:
-            raise ConfigError(f"replicas[{index}].name: {config.name!r} is taken; each replica needs its own name")
-        try:
-            found[config.name] = _spec(config)
-        except ConfigError as error:
-            raise ConfigError(f"replicas[{index}].{error.message}") from None
-    return tuple(found.values())
+    """The replicas as the core knows them. That names differ and URLs are bases is for the configuration to see to."""
+    return tuple(_spec(config) for config in configs)
 
 
 def _spec(config: ReplicaConfig) -> ReplicaSpec:

@@ -32,6 +32,7 @@ class Peer:
         self.orders: asyncio.Queue[pb.Order] = asyncio.Queue()
         self._reading = asyncio.create_task(self._read()) if reads else None
         self._alive: asyncio.Task[None] | None = None
+        self._writing = asyncio.Lock()
 
     async def _read(self) -> None:
         async for batch in self.call:
@@ -39,7 +40,8 @@ class Peer:
                 self.orders.put_nowait(order)
 
     async def send(self, *facts: pb.Fact) -> None:
-        await self.call.write(pb.FactBatch(facts=facts))
+        async with self._writing:
+            await self.call.write(pb.FactBatch(facts=facts))
 
     async def hello(self, dataplane: str = "dp", boot: str = "boot", *, major: int = protocol.MAJOR, minor: int = protocol.MINOR) -> None:
         version = pb.Protocol(major=major, minor=minor)

@@ -1,0 +1,28 @@
+"""Does the core hear of replicas as they are configured, and dataplanes of what it knows of them?"""
+
+from luftpause.kit.config import ReplicaConfig
+from luftpause.scheduler.core.decide import initial
+from luftpause.scheduler.core.events import Kind, ReplicaSpec
+from luftpause.scheduler.core.model import Settings
+from luftpause.scheduler.replicas import announced, specs
+from luftpause.scheduler.translate import Announced, Replicas
+
+CONFIG = ReplicaConfig(
+    name="a", url="http://e:1/v1/", models=("m",), kind="classifier", load="none", max_in_flight=3, api_key_env="KEY", apis=("chat",)
+)
+SPEC = ReplicaSpec(
+    name="a", url="http://e:1", models=("m",), kind=Kind.CLASSIFIER, capped=False, max_in_flight=3, api_key_env="KEY", apis=("chat",)
+)
+
+
+def test_all_that_the_core_decides_on_is_carried_over():
+    assert specs([CONFIG]) == (SPEC,)
+    assert specs([ReplicaConfig(name="b", url="https://e")]) == (ReplicaSpec(name="b", url="https://e"),)
+
+
+def test_dataplanes_are_told_of_replicas_without_their_keys():
+    state = initial(Settings(), specs([CONFIG, ReplicaConfig(name="b", url="http://f")]), 0.0)
+    assert announced(state) == Replicas((
+        Announced("a", "http://e:1", ("m",), Kind.CLASSIFIER, "unknown", "KEY", ("chat",)),
+        Announced("b", "http://f", (), Kind.GENERATIVE, "unknown"),
+    ))  # fmt: skip
