@@ -25,7 +25,7 @@ class Stack:
         self.services: dict[str, Process] = {}
         self.config: dict[str, Any] = {
             "replicas": [{"name": f"engine-{i}", "url": engine.at["http"], "load": "sglang"} for i, engine in enumerate(engines)],
-            "scheduler": {"grpc_port": 0, "http_port": 0, "probe_seconds": 0.5},
+            "scheduler": {"grpc_port": 0, "http_port": 0},
             "dataplane": {"port": 0},
             "runtime": {"port": 0, "state": str(folder / "state"), "servers": {"tools": {"url": tools.at["mcp"]}}, **runtime},
         }
