@@ -36,6 +36,8 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        # RFC 9110 5.5: white space around a value is not part of it; the parser leaves what follows the value.
+        scope = {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
         headers = Headers(scope=scope)
         refusal = None if scope["path"] in OPEN_PATHS else self._refusal(headers)
         if refusal is not None:

@@ -55,6 +55,19 @@ async def test_both_paths_answer_in_a_form_that_the_client_takes(path: str):
                 assert "result" in content(answer)
 
 
+async def test_white_space_around_a_header_is_not_part_of_it():
+    body = json.dumps(MODERN_CALL).encode()
+    lines = ["POST /mcp HTTP/1.1", "host: 127.0.0.1", f"accept: {JSON}  ", f"content-type:  {JSON} ", f"content-length: {len(body)}"]
+    lines += ["connection: close", "mcp-protocol-version: 2026-07-28", "mcp-method: tools/call", "mcp-name:  tools  ", "", ""]
+    async with served() as at:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(at.url.rpartition(":")[2]))
+        writer.write("\r\n".join(lines).encode() + body)
+        answer = await asyncio.wait_for(reader.read(), SECONDS)
+        writer.close()
+        await writer.wait_closed()
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
 async def test_a_client_that_takes_neither_form_is_told_so():
     async with served() as at, httpx.AsyncClient(trust_env=False) as http:
         answer = await http.post(at.mcp, json=INITIALIZE, headers={"accept": "text/html"})
