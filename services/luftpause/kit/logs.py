@@ -2,6 +2,7 @@
 
 import datetime
 import logging
+import os
 import sys
 from typing import Any, Final
 
@@ -39,6 +40,7 @@ class Log:
 
 def setup(level: str = "info") -> None:
     """Send all logs of this process to stderr. `level` is one of `LEVELS`."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its C core writes lines of its own form; read at the first channel or server
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Human() if sys.stderr.isatty() else _Json())
     root = logging.getLogger()

@@ -1,0 +1,178 @@
+"""Do turns survive a scheduler that is killed, with the real scheduler as a process?"""
+
+import asyncio
+import contextlib
+import json
+import urllib.request
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+from luftpause.dataplane.link import SessionLink
+from luftpause.dataplane.turns import TurnClass
+from luftpause.kit.config import DataplaneConfig
+from tests.support.processes import Process, start
+from tests.support.waiters import Recorder, an_ask
+
+CONFIG = """
+replicas:
+  - {{name: a, url: "http://127.0.0.1:{engine}", models: [m], load: none, max_in_flight: 2}}
+scheduler:
+  grpc_port: {grpc}
+  http_port: {http}
+  start_grace_seconds: 0.5
+"""
+
+
+@contextlib.asynccontextmanager
+async def an_engine() -> AsyncGenerator[int]:
+    """Something that says it is healthy; the port."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok")
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def a_scheduler(folder: Path, engine: int, *, grpc: int = 0, http: int = 0) -> Process:
+    path = folder / "luftpause.yaml"
+    path.write_text(CONFIG.format(engine=engine, grpc=grpc, http=http))
+    return await start("scheduler", "--config", str(path), folder=folder)
+
+
+def port(address: str) -> int:
+    return int(address.rpartition(":")[2].rstrip("/"))
+
+
+async def status(scheduler: Process) -> dict[str, Any]:
+    def get() -> bytes:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(scheduler.at["http"] + "/status", timeout=10) as answer:
+            return answer.read()
+
+    return json.loads(await asyncio.to_thread(get))
+
+
+async def in_flight_is(scheduler: Process, count: int) -> dict[str, Any]:
+    """Poll the status page until replica `a` has `count` turns in flight and nothing more is held than that allows."""
+    async with asyncio.timeout(20):
+        while True:
+            seen = (await status(scheduler))["state"]
+            if [each["in_flight"] for each in seen["replicas"]] == [count]:
+                return seen
+            await asyncio.sleep(0.05)
+
+
+async def test_turns_in_flight_and_held_survive_kill_9_of_the_scheduler(tmp_path: Path) -> None:
+    async with an_engine() as engine:
+        scheduler = await a_scheduler(tmp_path, engine)
+        link = SessionLink(DataplaneConfig(scheduler=scheduler.at["grpc"]), environ={})
+        running = asyncio.ensure_future(link.run())
+        try:
+            waiters = {turn: Recorder() for turn in ("first", "second", "third", "left", "batch")}
+            for turn, waiter in waiters.items():
+                link.ask(an_ask(turn, run=f"run_{turn}", turn_class=TurnClass.BATCH if turn == "batch" else TurnClass.INTERACTIVE), waiter)
+            placed = await asyncio.gather(waiters["first"].placement(), waiters["second"].placement())
+            assert [(each.replica.url, each.run) for each in placed] == [
+                (f"http://127.0.0.1:{engine}", f"run_{t}") for t in ("first", "second")
+            ]
+            await waiters["third"].until(1)
+            assert waiters["third"].final == []  # two is all that the replica takes
+            for turn in ("first", "second"):
+                link.started(turn)
+                link.first_token(turn)
+
+            scheduler.kill()
+            await scheduler.ended()
+            link.finished("first", "tool_calls", None, paused=True, tool_call_ids=("call_of_first_0123456789",))  # during the outage
+            link.abandon("left")
+            continuation = Recorder()
+            link.ask(an_ask("continuation", tool_call_ids=("call_of_first_0123456789",)), continuation)  # names no run
+
+            scheduler = await a_scheduler(tmp_path, engine, grpc=port(scheduler.at["grpc"]), http=port(scheduler.at["http"]))
+            placements = [waiters["third"], continuation]
+            async with asyncio.timeout(20):
+                while not any(each.final for each in placements):
+                    await asyncio.sleep(0.01)
+            await in_flight_is(scheduler, 2)  # the second, and one of the held ones
+            assert len(waiters["second"].final) == 1  # nobody told it again
+            link.finished("second", "stop", None, paused=False)
+            third, continued = await asyncio.gather(waiters["third"].placement(), continuation.placement())
+            assert third.run == "run_third"
+            assert continued.run == "run_first"  # recognised by its tool call
+            link.finished("third", "stop", None, paused=False)
+            link.finished("continuation", "stop", None, paused=False)
+            batch = await waiters["batch"].placement()
+            assert batch.held_ms > 500  # counted from its arrival, over the outage
+            assert waiters["left"].final == []
+            link.finished("batch", "stop", None, paused=False)
+            await in_flight_is(scheduler, 0)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            scheduler.kill()
+            await scheduler.ended()
+
+
+async def test_a_thousand_turns_that_each_end_in_another_way_leave_no_count(tmp_path: Path) -> None:
+    """O15, with a scheduler killed in between."""
+    async with an_engine() as engine:
+        scheduler = await a_scheduler(tmp_path, engine)
+        link = SessionLink(DataplaneConfig(scheduler=scheduler.at["grpc"], reconnect_seconds=0.1), environ={})
+        running = asyncio.ensure_future(link.run())
+        killed = asyncio.Event()
+
+        async def one(number: int) -> None:
+            turn, waiter = f"turn{number}", Recorder()
+            link.ask(an_ask(turn), waiter)
+            how = number % 7
+            if how == 0:
+                link.abandon(turn)  # before anything was said
+                return
+            if how == 1:
+                await waiter.until(1, seconds=60)  # held or placed, whatever comes first
+                link.abandon(turn)
+                return
+            await waiter.placement(seconds=60)
+            if number == 402:
+                scheduler.kill()
+                killed.set()
+            if how == 2:
+                link.abandon(turn)
+                return
+            link.started(turn)
+            if how == 3:
+                link.failed(turn, "client_left")
+                return
+            link.first_token(turn)
+            await asyncio.sleep(0)
+            if how == 4:
+                link.failed(turn, "engine_died")
+                return
+            link.finished(turn, "stop", None, paused=how == 5, tool_call_ids=(f"call_{number:020}",) if how == 5 else ())
+
+        try:
+            turns = [asyncio.ensure_future(one(number)) for number in range(1000)]
+            await asyncio.wait_for(killed.wait(), 60)
+            await scheduler.ended()
+            scheduler = await a_scheduler(tmp_path, engine, grpc=port(scheduler.at["grpc"]), http=port(scheduler.at["http"]))
+            await asyncio.wait_for(asyncio.gather(*turns), 60)
+            seen = await in_flight_is(scheduler, 0)
+            assert seen["held"]["total"] == 0, seen["held"]
+            waiter = Recorder()
+            link.ask(an_ask("afterwards"), waiter)
+            await waiter.placement(seconds=5)
+            link.finished("afterwards", "stop", None, paused=False)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            scheduler.kill()
+            await scheduler.ended()
