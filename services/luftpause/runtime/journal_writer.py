@@ -15,6 +15,7 @@ from typing import Final
 from luftpause.kit.errors import LuftpauseError
 from luftpause.kit.logs import Log
 from luftpause.runtime.journal_disk import FULL, JournalFile, Reserve
+from luftpause.runtime.refusals import stopping
 
 RETRY_SECONDS: Final = 1.0
 RELEASE_BYTES: Final = 1 << 16  # a filesystem gives space in blocks
@@ -80,7 +81,7 @@ class Writer:
     def put(self, item: Write | Job) -> asyncio.Future[None]:
         with self._wake:
             if self._closing:
-                raise LuftpauseError("the runtime is stopping", code="stopping", status=503)
+                raise stopping()
             self._queue.append(item)
             self._wake.notify()
         return item.done
@@ -182,7 +183,7 @@ class Writer:
 
     def _do(self, job: Job, *, closing: bool) -> None:
         if closing:
-            self._tell([(job.done, LuftpauseError("the runtime is stopping", code="stopping", status=503))])
+            self._tell([(job.done, stopping())])
             return
         try:
             job.work()

@@ -21,7 +21,8 @@ from luftpause.runtime.journal_load import Loaded
 from luftpause.runtime.loop import Loop, Sleep
 from luftpause.runtime.ports import ModelClient, RunState, RunView, ServiceClass, SpawnRequest, Toolbox
 from luftpause.runtime.recorder import Effects, Over, Recorder
-from luftpause.runtime.spawning import Models, bad_argument, check_request, created
+from luftpause.runtime.refusals import bad_argument, stopping, too_many_runs, unknown_handle
+from luftpause.runtime.spawning import Models, check_request, created
 
 STOP_SECONDS: Final = 2.0  # for tools that don't listen when they are cancelled
 
@@ -83,7 +84,7 @@ class RunService:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
         for entry in self._entries.values():
             for waiter in entry.waiters:
-                waiter.stop(_stopping())
+                waiter.stop(stopping())
 
     def _take(self, loaded: Loaded) -> None:
         for handle, run in loaded.runs.items():
@@ -112,14 +113,9 @@ class RunService:
         model = await self._models.choose(request.model)
         parent = self._check_parent(request)  # again: it may have been cancelled meanwhile
         if self._recorder.stopping:
-            raise _stopping()
+            raise stopping()
         if self._unfinished >= self._config.runs_max:
-            raise LuftpauseError(
-                f"{self._unfinished} runs are unfinished, the most that runtime.runs_max allows; await some, then spawn again",
-                code="too_many_runs",
-                status=429,
-                retry_after_s=1,
-            )
+            raise too_many_runs(self._unfinished)
         inherited = parent.run.created.service_class if parent else ServiceClass.INTERACTIVE
         prefix = f"{self._config.name}." if self._config.name else ""
         event = created(
@@ -165,15 +161,7 @@ class RunService:
         entry = self._entries.get(handle)
         if entry is not None and entry.shown is not None and self._may(entry.run.created.owner, owner):
             return entry
-        name, dot, _ = handle.rpartition(".")
-        if dot and name != self._config.name:
-            here = f"this one is {self._config.name!r}" if self._config.name else "this one has no name"
-            raise LuftpauseError(f"handle {handle!r} belongs to the runtime {name!r}; {here}", code="unknown_handle", status=404)
-        raise LuftpauseError(
-            f"unknown handle {handle!r}: it was never given out, belongs to another session, or its result is older than the retention",
-            code="unknown_handle",
-            status=404,
-        )
+        raise unknown_handle(handle, self._config.name)
 
     def _may(self, owns: str | None, asks: str | None) -> bool:
         return owns is None or owns == asks or not self._owner_lives(owns)
@@ -197,8 +185,10 @@ class RunService:
         creating = self._task(self._begin(entry, event))
         try:
             await asyncio.shield(creating)
-        except asyncio.CancelledError:  # the client left before it had the handle: nobody could ever ask for this run
-            self._cancel(entry)
+        except asyncio.CancelledError:
+            if self._recorder.stopping:
+                raise stopping() from None
+            self._cancel(entry)  # the client left before it had the handle: nobody could ever ask for this run
             raise
         return self._view(entry)
 
@@ -226,7 +216,7 @@ class RunService:
         if not count:
             return
         if self._recorder.stopping:
-            raise _stopping()
+            raise stopping()
         waiter = Waiter(count)
         waiting = list(entries)
         for entry in waiting:
@@ -298,7 +288,3 @@ class RunService:
 
 async def _done(effects: Effects) -> Effects:
     return effects
-
-
-def _stopping() -> LuftpauseError:
-    return LuftpauseError("the runtime is stopping; its runs go on when it starts again", code="stopping", status=503)

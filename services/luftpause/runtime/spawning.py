@@ -11,6 +11,7 @@ from luftpause.runtime.core.history import DEFAULT_SYSTEM
 from luftpause.runtime.core.interpret import nearest
 from luftpause.runtime.core.text import whole
 from luftpause.runtime.ports import ModelClient, ServiceClass, SpawnRequest, Toolbox, TurnError
+from luftpause.runtime.refusals import bad_argument
 
 GLOB_CHARS: Final = frozenset("*?[")
 
@@ -29,10 +30,6 @@ def check_request(request: SpawnRequest, tools: Toolbox) -> None:
     for pattern in request.tools or ():
         if not any(matches(tool, pattern) for tool in known.values()):
             raise bad_argument("tools", f"no tool is called {pattern!r}; the tools are: {nearest(pattern, known) or 'none'}")
-
-
-def bad_argument(name: str, why: str) -> LuftpauseError:
-    return LuftpauseError(f"{name}: {why}", code="bad_argument", status=400)
 
 
 def created(request: SpawnRequest, *, handle: str, model: str, service_class: ServiceClass, at: float) -> Created:

@@ -308,6 +308,19 @@ async def test_a_run_with_an_owner_is_nobody_elses(config: RuntimeConfig) -> Non
         assert len(runs.everything()) == 2
 
 
+async def test_a_run_whose_owner_is_gone_belongs_to_whoever_has_the_handle(config: RuntimeConfig) -> None:
+    async with service(config, ScriptedModel(text("42"))) as runs:
+        orphan = await runs.spawn(SpawnRequest("t", owner="session:gone"))
+        owned = await runs.spawn(SpawnRequest("t", owner="session:here"))
+    async with (
+        await Journal.open(config) as journal,
+        RunService(config, ScriptedModel(text("42")), CountingTools(), journal, owner_lives=lambda owner: owner == "session:here") as runs,
+    ):
+        assert runs.view(orphan.handle, None).handle == orphan.handle
+        with pytest.raises(LuftpauseError, match="unknown handle"):
+            runs.view(owned.handle, None)
+
+
 async def test_a_handle_says_whose_it_is(config: RuntimeConfig) -> None:
     async with service(config.model_copy(update={"name": "east"}), ScriptedModel(text("42"))) as runs:
         spawned = await runs.spawn(SpawnRequest("t"))
@@ -528,3 +541,16 @@ async def test_old_results_are_dropped_and_young_ones_kept(config: RuntimeConfig
         assert [runs.view(view.handle, None) for view in young] == young
     async with service(config, ScriptedModel(text("42")), clock=clock) as runs:
         assert [runs.view(view.handle, None) for view in young] == young
+
+
+async def test_a_spawn_that_meets_the_stop_is_refused_and_its_run_goes_on_later(config: RuntimeConfig) -> None:
+    disk = SlowDisk()
+    async with await Journal.open(config, files=disk) as journal:
+        async with RunService(config, ScriptedModel(never), CountingTools(), journal) as runs:
+            spawning = asyncio.create_task(runs.spawn(SpawnRequest("t", model="m")))
+            await until(disk.asked.is_set)
+        with pytest.raises(LuftpauseError, match="the runtime is stopping"):
+            await spawning
+        disk.go.set()
+    async with service(config, ScriptedModel(text("42"))) as runs:
+        await until(lambda: [view.answer for view in runs.everything()] == ["42"])
