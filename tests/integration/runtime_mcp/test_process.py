@@ -56,15 +56,29 @@ async def test_sigterm_ends_it_in_time_with_code_0_while_a_stream_is_open(tmp_pa
             assert (await http.get(next_one.at["http"] + "/health")).status_code == 200
 
 
-async def test_a_second_signal_ends_it_within_a_second(tmp_path: Path):
-    # A tool server that takes no hint keeps the orderly stop busy for seconds.
-    deaf = tmp_path / "deaf.py"
+def with_a_deaf_server(folder: Path, **settings: object) -> Path:
+    """A tool server that takes no hint keeps the orderly stop busy for seconds."""
+    deaf = folder / "deaf.py"
     deaf.write_text(
         "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nparent = os.getppid()\n"
         "while os.getppid() == parent: time.sleep(0.2)\n"
     )
-    path = config(tmp_path)
+    path = config(folder, **settings)
     path.write_text(path.read_text() + f"  servers:\n    deaf:\n      command: python3\n      args: [{deaf}]\n")
+    return path
+
+
+async def test_the_stop_has_a_limit_even_if_a_tool_server_does_not_go(tmp_path: Path):
+    async with running("runtime", "--config", str(with_a_deaf_server(tmp_path, stop_grace_seconds=1))) as runtime:
+        began = time.monotonic()
+        runtime.terminate()
+        assert await runtime.ended(SECONDS) == 0
+        assert time.monotonic() - began < 2.5
+        assert "Traceback" not in runtime.logged()
+
+
+async def test_a_second_signal_ends_it_within_a_second(tmp_path: Path):
+    path = with_a_deaf_server(tmp_path)
     async with running("runtime", "--config", str(path)) as runtime:
         runtime.terminate()
         await asyncio.sleep(0.2)  # the second signal must be a second one

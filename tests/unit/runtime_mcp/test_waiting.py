@@ -8,7 +8,7 @@ import pytest
 from luftpause.runtime.mcp_tools.open_calls import OpenCalls
 from luftpause.runtime.mcp_tools.progress import Progress, with_progress
 from luftpause.runtime.mcp_tools.sessions import LiveSessions
-from luftpause.runtime.mcp_tools.views import awaited_text, progress_text, run_text
+from luftpause.runtime.mcp_tools.views import LISTED_MAX, awaited_text, listed_json, listed_text, progress_text, run_text
 from luftpause.runtime.ports import RunState, RunView, ServiceClass
 
 
@@ -38,6 +38,16 @@ def test_texts_say_what_a_person_needs():
     assert "the engine is gone" in run_text(run("r", RunState.FAILED, error="the engine is gone"))
     assert "(an empty answer)" in run_text(run("r", RunState.COMPLETED, answer=""))
     assert awaited_text([done, run("run_2", RunState.RUNNING)]).endswith("Still running; call await again with: run_2")
+
+
+def test_a_long_list_of_runs_is_cut_to_the_newest_and_counts_all():
+    runs = [run(f"r{number}", RunState.COMPLETED, answer="long") for number in range(LISTED_MAX + 2)]
+    listed = listed_json(runs)
+    assert [listed["runs"][0]["handle"], listed["runs"][-1]["handle"]] == ["r2", f"r{LISTED_MAX + 1}"]
+    assert listed["done"] == listed["total"] == LISTED_MAX + 2
+    assert "answer" not in listed["runs"][0]
+    assert listed_text(runs).startswith(f"{LISTED_MAX + 2} runs. The newest {LISTED_MAX} are listed.")
+    assert listed_text([]) == "No runs."
 
 
 async def test_no_progress_follows_the_result():

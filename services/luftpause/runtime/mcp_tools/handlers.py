@@ -105,7 +105,7 @@ class Handlers:
             run = self._runs.view(wanted.handle, owner)
             return _answer(views.run_text(run), views.runs_json([run]))
         runs = self._runs.views(owner)
-        return _answer(views.listed_text(runs), views.runs_json(runs))
+        return _answer(views.listed_text(runs), views.listed_json(runs))
 
     async def cancel(self, ctx: Context, arguments: dict[str, Any] | None) -> types.CallToolResult:
         wanted = parse(CancelArguments, "cancel", arguments)

@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, assert_never
 
+from msgspec.structs import replace
+
 from luftpause.runtime.ports import Json, RunState, RunView, ServerState, ToolSpec
 
 TASK_CHARS: Final = 200
 DOING_CHARS: Final = 120
 DOINGS_MAX: Final = 5
+LISTED_MAX: Final = 500
 
 
 def run_json(run: RunView) -> Json:
@@ -33,6 +36,12 @@ def run_json(run: RunView) -> Json:
 
 def runs_json(runs: Sequence[RunView]) -> Json:
     return {"runs": [run_json(run) for run in runs], "done": sum(run.state.ended for run in runs), "total": len(runs)}
+
+
+def listed_json(runs: Sequence[RunView]) -> Json:
+    """The newest LISTED_MAX without their answers, which `await` gives; `done` and `total` count all."""
+    listed = [replace(run, answer=None, error=cut(run.error, TASK_CHARS) if run.error else None) for run in runs[-LISTED_MAX:]]
+    return {**runs_json(listed), "done": sum(run.state.ended for run in runs), "total": len(runs)}
 
 
 def run_text(run: RunView) -> str:
@@ -62,8 +71,9 @@ def awaited_text(runs: Sequence[RunView]) -> str:
 def listed_text(runs: Sequence[RunView]) -> str:
     if not runs:
         return "No runs."
-    lines = [f"{run.handle}: {run.state.value}{_figures(run)}: {cut(run.task, TASK_CHARS)}" for run in runs]
-    return "\n".join([f"{len(runs)} run{'s' if len(runs) > 1 else ''}.", *lines])
+    lines = [f"{run.handle}: {run.state.value}{_figures(run)}: {cut(run.task, TASK_CHARS)}" for run in runs[-LISTED_MAX:]]
+    left_out = f" The newest {LISTED_MAX} are listed." if len(runs) > LISTED_MAX else ""
+    return "\n".join([f"{_count(len(runs), 'run')}.{left_out} For an answer call await with its handle.", *lines])
 
 
 def tools_json(tools: Mapping[str, ToolSpec], servers: Iterable[ServerState]) -> Json:
