@@ -34,7 +34,7 @@ class PrefixCache:
 
     def __init__(self) -> None:
         self._nodes: dict[int, _Node] = {}
-        self._leaves: list[tuple[int, int, _Node]] = []  # (used, number, node); entries that became untrue are skipped
+        self._leaves: list[tuple[int, int, _Node]] = []  # (used, number, node); a node that was used since has a newer entry, or none
         self._clock = 0
         self._number = 0
         self.resident = 0
@@ -110,7 +110,7 @@ class PrefixCache:
         freed = 0
         while freed < tokens and self._leaves:
             used, number, node = heapq.heappop(self._leaves)
-            if node.locks or node.children or node.used != used or self._nodes.get(node.key) is not node:
+            if node.locks or node.used != used or self._nodes.get(node.key) is not node:
                 continue
             take = min(node.resident, tokens - freed)
             node.resident -= take

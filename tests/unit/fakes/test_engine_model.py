@@ -117,6 +117,31 @@ def test_the_conversation_used_longest_ago_goes_first_and_its_end_before_its_beg
     assert 0 < engine.cached_tokens((Segment(10, 50),)) < 50
 
 
+def test_a_conversation_that_is_used_again_outlives_one_that_is_not() -> None:
+    engine = Engine(params(kv_tokens=160))
+    for at, key in ((0, 10), (100, 20), (200, 10)):
+        engine.advance(at)
+        engine.submit(at, asked(f"run{at}", 50, 2, key=key))
+        until_idle(engine)
+    engine.advance(300)
+    engine.submit(300, asked("new", 70, 2, key=30))
+    until_idle(engine)
+    assert engine.cached_tokens((Segment(10, 50),)) == 50
+    assert engine.cached_tokens((Segment(20, 50),)) < 50
+
+
+def test_the_shortest_answer_is_taken_back_and_is_first_in_the_queue_again() -> None:
+    engine = Engine(params(kv_tokens=100, running_max=2, reserve_ratio=0, reserve_ratio_min=0, reserve_ratio_decay=0))
+    engine.submit(0, asked("first", 25, 50, most=0))
+    engine.submit(0, asked("short", 10, 1, most=0))
+    engine.advance(0.035)
+    engine.submit(0.035, asked("second", 5, 60, most=0))
+    engine.submit(0.035, asked("third", 5, 2, most=0))
+    outputs = until_idle(engine)
+    assert [output.id for output in outputs if isinstance(output, Retracted)] == ["second"]
+    assert starts(outputs) == ["second", "second", "third"]
+
+
 def test_full_memory_takes_the_youngest_answer_back_and_it_ends_all_the_same() -> None:
     engine = Engine(params(kv_tokens=100, reserve_ratio=0, reserve_ratio_min=0))
     engine.submit(0, asked("a", 20, 70, most=0))
