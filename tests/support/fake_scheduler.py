@@ -147,7 +147,7 @@ class FakeScheduler:
         self._expect(turn, "started")
         self.state[turn] = "over"
 
-    def end_run(self, run: str, principal: str = "") -> None:  # noqa: ARG002
+    def end_run(self, run: str, principal: str = "") -> None:
         self.ended_runs.append(run)
 
     def suspect(self, replica: str, reason: str) -> None:

@@ -60,9 +60,7 @@ class _Routes:
     async def model(self, name: str) -> Response:
         owner = served(self._scheduler).get(name)
         if owner is None:
-            return answer(
-                Rejection(404, "model_not_found", f"no replica serves model {name!r}; GET /v1/models lists those served")
-            )
+            return answer(Rejection(404, "model_not_found", f"no replica serves model {name!r}; GET /v1/models lists those served"))
         return Response(orjson.dumps(self._model(name, owner)), media_type=JSON)
 
     async def end_run(self, run: str) -> Response:

@@ -105,7 +105,9 @@ class Conn(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._phase is Phase.BUSY:
-            self._reader.extra = True  # pipelined: refused by closing after this answer; throwing it away keeps memory bounded
+            # Pipelined: refused by closing after this answer. Throwing it away keeps memory bounded and shows when the client leaves.
+            self._reader.extra = True
+            self.keeps = False
         elif self._phase is not Phase.CLOSING:
             rejection = self._reader.feed(data)
             if rejection is not None:
@@ -116,6 +118,7 @@ class Conn(asyncio.Protocol):
     def eof_received(self) -> bool:
         if self._phase is not Phase.BUSY:
             return False
+        self.keeps = False
         self._eof_at = self.deadline = self.door.sweep.now
         if not self.headed and self._reader.version == "1.1":
             self.write(CONTINUE)  # a client that is gone answers RST; one that only closed its side must ignore it (RFC 9110, 15.2)
@@ -208,7 +211,7 @@ class Conn(asyncio.Protocol):
         if self._phase is not Phase.BUSY:
             return
         reader = self._reader
-        if self.keeps and not reader.extra and self._eof_at == NEVER:
+        if self.keeps:
             reader.next()
             self._next()
         elif reader.complete and not reader.extra:

@@ -252,12 +252,14 @@ class Turn:
     def stop_waiting(self, rejection: Rejection) -> None:
         """The dataplane stops: a turn that no engine has goes back to its client."""
         if self._stage is Stage.HELD:
+            self._conn.keeps = False
             self.relay.scheduler.abandon(self.id)
             self.reject(rejection)
 
     def kill(self, rejection: Rejection) -> None:
         """The dataplane ends now."""
         attempt = self._attempt
+        self._conn.keeps = False
         self._end_early("stopped")
         if attempt is not None and attempt.passed:
             attempt.break_off()

@@ -23,6 +23,8 @@ def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> object:
-    if name.startswith("test_") and inspect.iscoroutinefunction(obj):
-        return collector.ihook.pytest_pycollect_makeitem(collector=collector, name=name, obj=on_uvloop(obj))
+    if isinstance(collector, pytest.Module) and name.startswith("test_") and inspect.iscoroutinefunction(obj):
+        plain = on_uvloop(obj)
+        setattr(collector.obj, name, plain)  # pytest takes the function from the module again
+        return collector.ihook.pytest_pycollect_makeitem(collector=collector, name=name, obj=plain)
     return None

@@ -48,7 +48,14 @@ async def test_a_json_answer_passes_unchanged_and_is_reported() -> None:
     assert scheduler.told() == ["ask", "started", "finished"]
     assert scheduler.last("finished")[2:] == ("stop", Usage(3, 1, 2), False, ())
     ask = scheduler.asks[scheduler.only]
-    assert (ask.run, ask.turn_class, ask.caller, ask.model, ask.kind, ask.api) == ("run-1", TurnClass.BATCH, "me", "m", Kind.GENERATIVE, "chat")
+    assert (ask.run, ask.turn_class, ask.caller, ask.model, ask.kind, ask.api) == (
+        "run-1",
+        TurnClass.BATCH,
+        "me",
+        "m",
+        Kind.GENERATIVE,
+        "chat",
+    )
     assert len(ask.body_hash) == 16
 
 
@@ -90,7 +97,16 @@ async def test_only_allowed_headers_and_the_replicas_own_key_reach_the_engine() 
     async with raw_engine(answers) as engine:
         scheduler = FakeScheduler(replica("a", engine.url, api_key="engine-key"))
         async with running_plane(scheduler) as plane, client_of(plane) as client:
-            secrets = ("authorization", "x_api_key", "api_key", "x_goog_api_key", "xi_api_key", "cookie", "proxy_authorization", "x_luftpause_caller")
+            secrets = (
+                "authorization",
+                "x_api_key",
+                "api_key",
+                "x_goog_api_key",
+                "xi_api_key",
+                "cookie",
+                "proxy_authorization",
+                "x_luftpause_caller",
+            )
             await client.ask(post(accept_encoding="gzip", x_request_id="r1", traceparent="bad", **dict.fromkeys(secrets, "canary")))
     head = engine.talks[0].head.lower()
     assert b"canary" not in head
@@ -126,7 +142,9 @@ async def test_a_held_turn_waits_and_says_so_afterwards() -> None:
 
 @pytest.mark.parametrize(("seconds", "shown"), [(0, None), (7, "7")])
 async def test_a_refused_turn_gets_the_schedulers_error(seconds: int, shown: str | None) -> None:
-    scheduler = FakeScheduler(decide=lambda s, ask: s.refuse(ask.turn, 404, "model_not_found", "no generative replica serves model 'm'", seconds))
+    scheduler = FakeScheduler(
+        decide=lambda s, ask: s.refuse(ask.turn, 404, "model_not_found", "no generative replica serves model 'm'", seconds)
+    )
     async with running_plane(scheduler) as plane, client_of(plane) as client:
         answer = await client.ask(post(x_luftpause_run_id="r"))
         assert answer.status == 404
