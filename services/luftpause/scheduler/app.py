@@ -6,6 +6,7 @@ import ipaddress
 import socket
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from typing import Final
 
 import uvicorn
 from fastapi import FastAPI
@@ -23,6 +24,8 @@ from luftpause.scheduler.core.view import overview
 from luftpause.scheduler.host import Host
 from luftpause.scheduler.probes import Prober
 from luftpause.scheduler.server import SessionServer
+
+LISTEN_BACKLOG: Final = 128
 
 log = Log("scheduler")
 
@@ -138,6 +141,7 @@ async def _http(app: FastAPI, sock: socket.socket) -> AsyncGenerator[asyncio.Tas
     """Serve `app` on the socket within the block; what is open at its end is cut off."""
     config = uvicorn.Config(app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False)
     server = _Server(config)
+    sock.listen(LISTEN_BACKLOG)  # so that whoever reads the announced address can connect, however late uvicorn starts
     task = asyncio.create_task(server.serve(sockets=[sock]), name="scheduler http")
     try:
         yield task

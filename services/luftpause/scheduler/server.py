@@ -136,9 +136,11 @@ class SessionServer:
     def _forget(self, session: Session) -> None:
         self._open.discard(session)
         self.unknown_facts += session.unknown_facts
+        why = session.ended.result().details
         if not session.dataplane:
+            log.warning("session refused", peer=session.peer, why=why)
             return
-        log.info("session ended", dataplane=session.dataplane, session=session.id, why=session.ended.result().details)
+        log.info("session ended", dataplane=session.dataplane, session=session.id, why=why)
         if self.sessions.get(session.dataplane) is not session:
             return
         del self.sessions[session.dataplane]

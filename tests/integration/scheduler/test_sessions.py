@@ -128,13 +128,14 @@ async def test_many_orders_travel_in_few_messages():
 # ---- refusals ---------------------------------------------------------------------------------------------------
 
 
-async def test_another_major_version_is_refused_with_the_mend():
+async def test_another_major_version_is_refused_with_the_mend_on_both_sides(caplog: pytest.LogCaptureFixture):
     async with scheduler() as s, peer(s) as p:
         await p.hello(major=protocol.MAJOR + 1)
         code, details = await p.ended()
         assert code is grpc.StatusCode.FAILED_PRECONDITION
         assert "install the same luftpause version on both" in details
         assert s.server.sessions == {}
+        assert [record.fields["why"] for record in caplog.records if record.getMessage() == "session refused"] == [details]
 
 
 @pytest.mark.parametrize("minor", [protocol.MINOR + 1, protocol.MINOR + 7])
