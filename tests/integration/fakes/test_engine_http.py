@@ -313,6 +313,52 @@ async def test_with_priority_the_better_turn_goes_first() -> None:
     assert order == [0, -5, 10]
 
 
+async def test_a_waiting_stream_that_is_outranked_ends_with_the_reason() -> None:
+    options = ("--port", "0", "--max-running", "1", "--max-waiting", "1", "--decode-seconds", "0.05", "--priority", "sglang")
+    async with (
+        running("fake-engine", *options) as process,
+        httpx.AsyncClient(base_url=process.at["http"], trust_env=False, timeout=30) as http,
+    ):
+
+        def ask(priority: int) -> asyncio.Task[httpx.Response]:
+            asked = body("[answer=5000]", stream=True, priority=priority)
+            return asyncio.create_task(http.post("/v1/chat/completions", json=asked))
+
+        busy = ask(0)
+        await until(http, lambda shown: shown["running"] == 1)
+        low = ask(0)
+        await until(http, lambda shown: shown["waiting"] == 1)
+        high = ask(5)
+        found = await events(await low)
+        assert "higher priority" in found[0]["error"]["message"]
+        assert (await until(http, lambda shown: shown["refused"] == 1))["waiting"] == 1
+        for task in (busy, high):
+            task.cancel()
+        await asyncio.gather(busy, high, return_exceptions=True)
+
+
+async def test_gauges_can_stay_frozen_or_at_zero_while_turns_run() -> None:
+    async with (
+        running("fake-engine", "--port", "0", "--decode-seconds", "0.05") as process,
+        httpx.AsyncClient(base_url=process.at["http"], trust_env=False) as http,
+    ):
+
+        async def told() -> int:
+            return (await http.get("/v1/loads")).json()["loads"][0]["num_running_reqs"]
+
+        busy = asyncio.create_task(http.post("/v1/chat/completions", json=body("[answer=5000]", stream=True)))
+        await until(http, lambda shown: shown["running"] == 1)
+        await http.post("/_fake", json={"gauges": "zero"})
+        assert await told() == 0
+        await http.post("/_fake", json={"gauges": "frozen"})
+        busy.cancel()
+        await asyncio.gather(busy, return_exceptions=True)
+        await until(http, lambda shown: shown["running"] == 0)
+        assert await told() == 1
+        await http.post("/_fake", json={"gauges": "true"})
+        assert await told() == 0
+
+
 async def test_it_ends_within_a_second_with_status_0_though_a_stream_is_open() -> None:
     async with (
         running("fake-engine", "--port", "0", "--decode-seconds", "0.05") as process,

@@ -126,7 +126,7 @@ def test_a_conversation_that_is_used_again_outlives_one_that_is_not() -> None:
     engine.advance(300)
     engine.submit(300, asked("new", 70, 2, key=30))
     until_idle(engine)
-    assert engine.cached_tokens((Segment(10, 50),)) == 50
+    assert engine.cached_tokens((Segment(10, 50), Segment(11, 2))) == 51
     assert engine.cached_tokens((Segment(20, 50),)) < 50
 
 
