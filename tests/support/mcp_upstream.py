@@ -39,12 +39,14 @@ class Upstream:
         with self.record.open("a") as file:
             file.write(line + "\n")
 
-    def server(self, *, legacy: bool) -> Server[Any]:
+    def server(self, *, legacy: bool, fragile: bool) -> Server[Any]:
         server: Server[Any] = Server(
             "upstream", version="1", on_list_tools=self.list_tools, on_call_tool=self.call, on_subscriptions_listen=ListenHandler(self.bus)
         )
         if legacy:
             server.middleware.append(without_discover)
+        if fragile:
+            server.middleware.append(dies_of_discover)
         return server
 
     async def list_tools(self, ctx: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
@@ -117,6 +119,12 @@ async def without_discover(ctx: Any, call_next: Any) -> Any:
     return await call_next(ctx)
 
 
+async def dies_of_discover(ctx: Any, call_next: Any) -> Any:
+    if ctx.method == "server/discover":
+        os._exit(4)
+    return await call_next(ctx)
+
+
 def said(text: str, *, failed: bool = False) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=failed)
 
@@ -127,8 +135,9 @@ async def main() -> None:
     parser.add_argument("--record", type=Path, required=True)
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--legacy", action="store_true")
+    parser.add_argument("--fragile", action="store_true")
     options = parser.parse_args()
-    server = Upstream(options.only or NAMES, options.record).server(legacy=options.legacy)
+    server = Upstream(options.only or NAMES, options.record).server(legacy=options.legacy, fragile=options.fragile)
     if options.http is None:
         os.write(STDOUT, b"Starting up ...\n")
         async with stdio_server() as (read, write):

@@ -37,7 +37,7 @@ class DataplaneClient:
             transport=transport,
             trust_env=False,  # proxies of the environment are not for local services
             timeout=httpx.Timeout(None, connect=SHORT_SECONDS),  # asyncio.timeout bounds the whole turn
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
         )
 
     async def __aenter__(self) -> Self:

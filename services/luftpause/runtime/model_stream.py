@@ -26,11 +26,14 @@ class EventSplitter:
     def __init__(self) -> None:
         self._rest = bytearray()
         self._data: list[bytes] = []
+        self._held = 0  # bytes of the event whose lines are in _data
 
     def feed(self, chunk: bytes) -> list[bytes]:
         self._rest += chunk
-        if len(self._rest) > EVENT_BYTES_MAX:
+        if len(self._rest) + self._held > EVENT_BYTES_MAX:
             raise StreamError(f"an event of the stream is longer than {EVENT_BYTES_MAX} bytes", 0)
+        if b"\n" not in chunk:
+            return []
         *lines, rest = self._rest.split(b"\n")
         self._rest = rest
         events: list[bytes] = []
@@ -49,9 +52,11 @@ class EventSplitter:
     def _line(self, line: bytes, events: list[bytes]) -> None:
         if line.startswith(b"data:"):
             self._data.append(line[5:].removeprefix(b" "))
+            self._held += len(line)
         elif not line and self._data:
             events.append(b"\n".join(self._data))
             self._data.clear()
+            self._held = 0
 
 
 @dataclass

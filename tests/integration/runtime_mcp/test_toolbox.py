@@ -13,6 +13,7 @@ import pytest
 from luftpause.kit.config import RuntimeConfig, UpstreamConfig
 from luftpause.runtime.ports import ToolResult
 from luftpause.runtime.tools.toolbox import Tools
+from tests.support.raw_http import answering, head
 
 SECONDS = 30.0
 ROOT = Path(__file__).parents[3]
@@ -33,7 +34,7 @@ class Bench:
         self.kind, _, era = kind.partition(" ")
         self.record = folder / "record.txt"
         self.port = free_port()
-        self.command = ["-m", "tests.support.mcp_upstream", "--record", str(self.record), *(["--legacy"] if era else [])]
+        self.command = ["-m", "tests.support.mcp_upstream", "--record", str(self.record), *([f"--{era}"] if era else [])]
         self.process: asyncio.subprocess.Process | None = None
 
     @property
@@ -227,6 +228,24 @@ async def test_a_server_that_is_not_there_delays_nothing_and_its_state_says_why(
         closed, absent = tools.servers()
         assert not closed.connected
         assert "no-such-program" in absent.error
+
+
+async def test_an_old_server_that_dies_of_a_question_of_the_new_protocol_is_asked_in_the_old_one(tmp_path: Path):
+    async with toolbox("stdio fragile", tmp_path) as (tools, _):
+        assert (await tools.call("add", {"a": 1, "b": 1})).text == "2"
+
+
+async def test_a_server_that_refuses_our_key_is_said_to_without_the_key(caplog: pytest.LogCaptureFixture):
+    body = b'{"error":"invalid_token"}'
+    refused = head("401 Unauthorized", content_type="application/json", content_length=str(len(body)), connection="close") + body
+    async with answering(refused) as raw:
+        server = UpstreamConfig(url=f"{raw.url}/mcp", headers={"authorization": "Bearer s3cret"})
+        async with Tools(RuntimeConfig(servers={"locked": server})) as tools:
+            with caplog.at_level("DEBUG"):
+                await until(lambda: "401" in tools.servers()[0].error)
+            assert "see its headers in the configuration" in tools.servers()[0].error
+        assert "authorization: Bearer s3cret" in raw.heads[0]
+        assert "s3cret" not in caplog.text
 
 
 async def test_proxies_of_the_environment_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

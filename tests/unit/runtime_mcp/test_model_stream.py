@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from luftpause.runtime.model_stream import AnswerBuilder, EventSplitter, StreamError
+from luftpause.runtime.model_stream import EVENT_BYTES_MAX, AnswerBuilder, EventSplitter, StreamError
 from luftpause.runtime.ports import ModelCall
 
 
@@ -123,3 +123,12 @@ def test_the_last_event_counts_without_its_blank_line():
     splitter = EventSplitter()
     assert splitter.feed(b"data: [DONE]") == []
     assert splitter.end() == [b"[DONE]"]
+
+
+@pytest.mark.parametrize("piece", [b"x" * 2**20, b"data: " + b"x" * 2**20 + b"\n"])
+def test_an_event_without_an_end_is_given_up(piece: bytes):
+    splitter = EventSplitter()
+    for _ in range(EVENT_BYTES_MAX // len(piece)):
+        assert splitter.feed(piece) == []
+    with pytest.raises(StreamError, match="longer than"):
+        splitter.feed(piece + piece)
