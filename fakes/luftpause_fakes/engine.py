@@ -106,6 +106,9 @@ async def _chat(request: Request) -> ASGIApp:
     state = _state(request)
     body = await _body(request, state.options.body_bytes_max)
     state.note(request)
+    if body is None:
+        state.seen.bad += 1
+        return _json(state.flavour.error(413, f"the body is longer than {state.options.body_bytes_max} bytes", "TooLarge"), 413)
     if take(state.faults, "refuse"):
         return _ordered_refusal(state)
     turn = read_turn(state, body)
@@ -120,13 +123,14 @@ async def _chat(request: Request) -> ASGIApp:
     return TurnResponse(state, turn, feed)
 
 
-async def _body(request: Request, most: int) -> bytes:
+async def _body(request: Request, most: int) -> bytes | None:
+    """None: it is too long, and the rest is thrown away unread."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
         size += len(part)
         if size > most:
-            raise ClientDisconnect
+            return None
         parts.append(part)
     return b"".join(parts)
 

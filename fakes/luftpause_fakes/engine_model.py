@@ -22,38 +22,12 @@ from luftpause_fakes.engine_model_types import (
     Started,
     Token,
 )
+from luftpause_fakes.engine_model_work import Work, order_of
 
 __all__ = [
     "Engine", "EngineCounters", "EngineParams", "EngineRequest", "Finished", "Gauges", "Output",
     "Refused", "Retracted", "Segment", "Started", "Token",
 ]  # fmt: skip
-
-
-class _Work:
-    """A request inside the engine."""
-
-    __slots__ = ("answer_tokens", "computed", "counted", "depth", "generated", "hit", "order", "private", "prompt_tokens", "request")
-
-    def __init__(self, request: EngineRequest, order: tuple[int, int]) -> None:
-        self.request = request
-        self.order = order
-        self.prompt_tokens = request.prompt_tokens
-        self.answer_tokens = request.answer_tokens
-        self.generated = 0
-        self.hit = 0
-        self.computed = 0  # tokens of prompt and answer so far whose KV exists
-        self.private = 0  # KV tokens that only this request holds
-        self.depth = 0  # locked segments of its prompt
-        self.counted = False
-
-    @property
-    def length(self) -> int:
-        return self.prompt_tokens + self.generated
-
-    def reserve(self, limit: int) -> int:
-        """Tokens that it may still generate, as admission counts them."""
-        allowed = self.request.tokens_max if self.request.tokens_max is not None else self.answer_tokens
-        return max(0, min(allowed, limit) - self.generated)
 
 
 class Engine:
@@ -67,17 +41,17 @@ class Engine:
         self.counters = EngineCounters()
         self.slowdown = 1.0
         self._cache = PrefixCache()
-        self._waiting: list[_Work] = []
-        self._prefilling: list[_Work] = []
-        self._running: list[_Work] = []
-        self._by_id: dict[str, _Work] = {}
+        self._waiting: list[Work] = []
+        self._prefilling: list[Work] = []
+        self._running: list[Work] = []
+        self._by_id: dict[str, Work] = {}
         self._private = 0
         self._ratio = params.reserve_ratio
         self._arrivals = 0
         self._now = 0.0
         self._step_end: float | None = None
-        self._stepping: tuple[_Work, ...] | None = None  # who decodes in this step; None: it is a prefill step
-        self._chunks: tuple[tuple[_Work, int], ...] = ()
+        self._stepping: tuple[Work, ...] | None = None  # who decodes in this step; None: it is a prefill step
+        self._chunks: tuple[tuple[Work, int], ...] = ()
         self._outputs: list[Output] = []
 
     # ---- what the caller does -------------------------------------------------------------------------------------
@@ -95,7 +69,7 @@ class Engine:
         if refused and refused[0].id == request.id:
             return refused
         self._by_id[request.id] = work
-        bisect.insort(self._waiting, work, key=_order)
+        bisect.insort(self._waiting, work, key=order_of)
         self._begin_step(now)
         return refused
 
@@ -158,16 +132,16 @@ class Engine:
             raise ValueError(f"call advance({now}) first: the engine is at {self._now}, its next event at {self._step_end}")
         self._now = now
 
-    def _checked(self, request: EngineRequest) -> _Work:
+    def _checked(self, request: EngineRequest) -> Work:
         if request.id in self._by_id:
             raise ValueError(f"request {request.id!r} is in the engine already")
         if any(segment.tokens < 1 for segment in (*request.prompt, *request.answer)) or not request.prompt or not request.answer:
             raise ValueError(f"request {request.id!r} needs a prompt and an answer of segments with at least one token")
         self._arrivals += 1
         sign = {"off": 0, "sglang": -1, "vllm": 1}[self.params.priority]
-        return _Work(request, (sign * request.priority, self._arrivals))
+        return Work(request, (sign * request.priority, self._arrivals))
 
-    def _make_room_in_queue(self, now: float, work: _Work) -> tuple[Refused, ...]:
+    def _make_room_in_queue(self, now: float, work: Work) -> tuple[Refused, ...]:
         """SGLang's rule with priorities: a full queue gives up its last entry for a better one."""
         limit = self.params.waiting_max
         if limit is None or len(self._waiting) < limit or self._free_to_start():
@@ -207,7 +181,7 @@ class Engine:
             return False
         return sum(work.length - work.computed for work in self._prefilling) < self.params.chunk_tokens
 
-    def _take_memory(self, work: _Work) -> bool:
+    def _take_memory(self, work: Work) -> bool:
         path = work.request.prompt
         work.depth = self._cache.lock(path)
         work.hit = min(self._cache.match(path), work.length - 1)
@@ -223,7 +197,7 @@ class Engine:
         self._private += need
         return True
 
-    def _reserved(self, work: _Work) -> float:
+    def _reserved(self, work: Work) -> float:
         limit = self.params.reserve_tokens_max
         others = sum(each.reserve(limit) for each in self._running) + sum(each.reserve(limit) for each in self._prefilling)
         return work.reserve(limit) + others * self._ratio
@@ -249,7 +223,7 @@ class Engine:
 
     def _begin_prefill(self) -> float:
         left = self.params.chunk_tokens
-        chunks: list[tuple[_Work, int]] = []
+        chunks: list[tuple[Work, int]] = []
         for work in self._prefilling:
             tokens = min(left, work.length - work.computed)
             chunks.append((work, tokens))
@@ -272,10 +246,10 @@ class Engine:
         per_token = self.params.decode_kv_token_seconds * sum(work.computed for work in self._running)
         return self.params.decode_step_seconds + per_sequence + per_token
 
-    def _retract(self, now: float, work: _Work) -> None:
+    def _retract(self, now: float, work: Work) -> None:
         self._running.remove(work)
         self._release(work)
-        bisect.insort(self._waiting, work, key=_order)  # it came before all that wait, so it is first again
+        bisect.insort(self._waiting, work, key=order_of)  # it came before all that wait, so it is first again
         self._ratio = min(1.0, self._ratio + self.params.reserve_ratio_retracted)
         self.counters.retracted += 1
         self._outputs.append(Retracted(now, work.request.id))
@@ -301,20 +275,20 @@ class Engine:
                 self._share_prompt(work)
                 self._emit(now, work)
 
-    def _share_prompt(self, work: _Work) -> None:
+    def _share_prompt(self, work: Work) -> None:
         """From now on others find this prompt; what two requests computed at the same time is stored once."""
         _, work.depth = self._cache.insert(work.request.prompt, work.depth)
         self._private -= work.private - work.generated  # tokens generated before a retraction stay its own
         work.private = work.generated
 
-    def _emit(self, now: float, work: _Work) -> None:
+    def _emit(self, now: float, work: Work) -> None:
         work.generated += 1
         self.counters.generated_tokens += 1
         self._outputs.append(Token(now, work.request.id, work.generated))
         if work.generated == work.answer_tokens:
             self._finish(now, work)
 
-    def _finish(self, now: float, work: _Work) -> None:
+    def _finish(self, now: float, work: Work) -> None:
         self._running.remove(work)
         del self._by_id[work.request.id]
         # The last token was never fed back, so its KV does not exist.
@@ -326,11 +300,7 @@ class Engine:
         self.counters.finished += 1
         self._outputs.append(Finished(now, work.request.id, work.prompt_tokens, min(work.hit, work.prompt_tokens), work.answer_tokens))
 
-    def _release(self, work: _Work) -> None:
+    def _release(self, work: Work) -> None:
         self._cache.unlock(work.request.prompt, work.depth)
         self._private -= work.private
         work.depth = work.private = work.computed = work.hit = 0
-
-
-def _order(work: _Work) -> tuple[int, int]:
-    return work.order

@@ -1,12 +1,15 @@
 """What do the flavours show of themselves: metrics, errors, faults?"""
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from luftpause_fakes import engine_metrics
+from luftpause_fakes.engine import EngineOptions, app_of
 from luftpause_fakes.engine_faults import FaultError, Faults, changed, take
 from luftpause_fakes.engine_flavours import FLAVOURS
 from luftpause_fakes.engine_model import EngineCounters, Gauges
+from luftpause_fakes.engine_state import EngineState
 
 
 def rows(flavour: str, *, by_priority: bool = False) -> dict[tuple[str, tuple], float]:
@@ -86,3 +89,12 @@ def test_orders_add_up_and_counts_run_down() -> None:
 def test_an_impossible_order_names_the_fields(body: bytes) -> None:
     with pytest.raises(FaultError, match="the fields are refuse_status"):
         changed(Faults(), body)
+
+
+async def test_a_body_beyond_the_limit_is_a_413() -> None:
+    state = EngineState(EngineOptions(body_bytes_max=1000))
+    transport = httpx.ASGITransport(app=app_of(state))
+    async with httpx.AsyncClient(transport=transport, base_url="http://engine") as http:
+        answer = await http.post("/v1/chat/completions", content=b"x" * 1001)
+    assert answer.status_code == 413
+    assert "1000 bytes" in answer.json()["message"]
