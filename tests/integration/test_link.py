@@ -378,6 +378,39 @@ async def test_close_without_a_scheduler_returns_at_once() -> None:
         await asyncio.wait_for(running, 5)
 
 
+async def test_close_does_not_wait_for_a_scheduler_that_says_nothing() -> None:
+    async def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        writers.append(writer)
+
+    connected, writers = asyncio.Event(), list[asyncio.StreamWriter]()
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    link = SessionLink(a_config(server.sockets[0].getsockname()[1]), timing=Timing(linger_seconds=0.1), environ={})
+    running = asyncio.ensure_future(link.run())
+    try:
+        await asyncio.wait_for(connected.wait(), 5)
+        await asyncio.wait_for(link.close(), 2)  # the silence would be an outage after 4 s only
+        await asyncio.wait_for(running, 1)
+    finally:
+        running.cancel()
+        for writer in writers:
+            writer.close()
+        server.close()
+        await server.wait_closed()
+
+
+async def test_more_facts_than_may_wait_start_a_new_session() -> None:
+    double = SchedulerDouble(friendly)
+    async with linked(double, facts_max=50) as link:
+        await (await double.stream(1)).until("hello_end")
+        async with asyncio.timeout(5):
+            while not link.connected:
+                await asyncio.sleep(0.005)
+        for number in range(60):
+            link.suspect("a", f"reason {number}")
+        await double.stream(2)
+
+
 async def test_a_run_ended_during_an_outage_is_reported_after_it_and_its_held_turns_are_refused() -> None:
     double = SchedulerDouble(friendly)
     async with linked(double) as link:

@@ -112,7 +112,7 @@ class Ledger:
     def ask(self, ask: Ask, waiter: Waiter) -> None:
         if ask.turn in self._turns:
             raise ValueError(f"turn {ask.turn} was asked for before")
-        turn = self._turns[ask.turn] = Turn(ask, waiter, self._clock())
+        turn = self._turns[ask.turn] = Turn(wire.bounded(ask), waiter, self._clock())
         if self.line is Line.OPEN:
             self._request(turn)
 
@@ -158,20 +158,21 @@ class Ledger:
             self._say_soon(wire.first_token(turn_id))
 
     def tool_calls_seen(self, turn_id: str, ids: Sequence[str]) -> None:
-        if self._in_flight(turn_id):
+        if self._in_flight(turn_id) and (ids := wire.ids(ids)):
             self.memory.tool_calls_seen(self._clock(), turn_id, ids)
             self._say(wire.tool_calls_seen(turn_id, ids))
 
     def response_seen(self, turn_id: str, response: str) -> None:
-        if self._in_flight(turn_id):
-            self.memory.response_seen(self._clock(), turn_id, response)
-            self._say_soon(wire.response_seen(turn_id, response))
+        if self._in_flight(turn_id) and (known := wire.ids((response,))):
+            self.memory.response_seen(self._clock(), turn_id, known[0])
+            self._say_soon(wire.response_seen(turn_id, known[0]))
 
     def finished(self, turn_id: str, finish_reason: str, usage: Usage | None, *, paused: bool, tool_call_ids: Sequence[str] = ()) -> None:
         if turn := self._in_flight(turn_id):
             del self._turns[turn_id]
-            self.memory.finished(self._clock(), turn_id, paused=paused, tool_call_ids=tool_call_ids)
-            self._say(wire.finished(turn_id, turn.attempt, finish_reason, usage, paused=paused, tool_call_ids=tool_call_ids))
+            ids = wire.ids(tool_call_ids)
+            self.memory.finished(self._clock(), turn_id, paused=paused, tool_call_ids=ids)
+            self._say(wire.finished(turn_id, turn.attempt, finish_reason, usage, paused=paused, tool_call_ids=ids))
 
     def failed(self, turn_id: str, reason: str) -> None:
         turn = self._in_flight(turn_id)

@@ -1,6 +1,7 @@
 """How does the dataplane stay connected with the scheduler, whatever happens to either?"""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
@@ -74,12 +75,18 @@ class SessionLink:
             self._ended.set()
 
     async def close(self) -> None:
-        """Send what is pending, end the session, let `run` return."""
+        """Send what is pending, end the session, let `run` return; takes twice `linger_seconds` at most."""
         self._closing.set()
         if self._session is not None:
             self._session.finish()
-        if self._running:
-            await self._ended.wait()
+        if not self._running:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2 * self._timing.linger_seconds):
+                await self._ended.wait()
+        if self._session is not None:
+            self._session.cut("closed")
+        await self._ended.wait()
 
     async def _connect(self) -> str:
         """One session on a channel of its own; returns why it ended."""
@@ -105,11 +112,9 @@ class SessionLink:
             await channel.close()
 
     async def _pause(self) -> None:
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._config.reconnect_seconds):
                 await self._closing.wait()
-        except TimeoutError:
-            pass
 
     async def _sweep(self) -> None:
         while True:

@@ -1,6 +1,7 @@
 """What does this dataplane remember of the runs it has seen, for a scheduler that starts anew?
 
-Times are seconds on the caller's clock and come in as `now`. A method that names an unknown turn changes nothing.
+Times are seconds on the caller's clock and come in as `now`. A method that names an unknown turn changes nothing. Names and ids come in
+as `wire` lets them through.
 """
 
 from collections import OrderedDict
@@ -14,7 +15,6 @@ from luftpause.dataplane.turns import Ask, Kind, TurnClass
 TOOL_CALLS_MAX: Final = 256  # the newest of a run
 RESPONSES_MAX: Final = 64  # the newest of a run
 BRANCHES_MAX: Final = 64  # the newest of a lane
-ID_CHARS_MAX: Final = 512  # longer ids are not remembered: no engine makes them
 
 
 class Branch(Struct, frozen=True, gc=False):
@@ -129,7 +129,7 @@ class Memory:
 
     def response_seen(self, now: float, turn: str, response: str) -> None:
         record = self.in_flight.get(turn)
-        if record is None or len(response) > ID_CHARS_MAX or (run := self._known(now, record)) is None:
+        if record is None or (run := self._known(now, record)) is None:
             return
         run.responses.pop(response, None)
         run.responses[response] = (record.replica, now)
@@ -252,12 +252,11 @@ def _follows(ask: Ask, branch: Branch, *, same_lane: bool) -> bool:
 
 
 def _remember(run: Run, ids: Sequence[str], head_digest: bytes, now: float) -> None:
-    """`ids` oldest first; an empty id names nothing (O11)."""
+    """`ids` oldest first."""
     known = run.tool_calls
     for each in ids:
-        if each and len(each) <= ID_CHARS_MAX:
-            known.pop(each, None)
-            known[each] = (head_digest, now)
+        known.pop(each, None)
+        known[each] = (head_digest, now)
     _trim(known, TOOL_CALLS_MAX)
 
 

@@ -81,9 +81,13 @@ class Session:
         self._answered.set()
         self.outbox.wake()
 
-    def _overflow(self) -> None:
-        self._cut = "the scheduler does not keep up with the facts"
+    def cut(self, reason: str) -> None:
+        """End the stream now, whatever is pending."""
+        self._cut = reason
         self._call.cancel()
+
+    def _overflow(self) -> None:
+        self.cut("the scheduler does not keep up with the facts")
 
     # ---- writing --------------------------------------------------------------------------------------------------
 

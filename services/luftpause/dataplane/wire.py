@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from luftpause.dataplane.turns import Ask, Kind, ReturnReason, TurnClass, Usage
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 
@@ -17,6 +19,47 @@ REASONS: Final = {
     ReturnReason.BUSY: pb.TurnReturned.REASON_BUSY,
     ReturnReason.LIMITED: pb.TurnReturned.REASON_LIMITED,
 }
+
+IDS_MAX: Final = 256  # the newest of a request or an answer
+ID_CHARS_MAX: Final = 512  # longer ids are not told: no engine makes them
+NAME_CHARS_MAX: Final = 1_024  # longer ones are cut; no replica serves such a model
+_ASK_CHARS_USUAL: Final = 4_096
+
+
+def bounded(ask: Ask) -> Ask:
+    """The ask without what no message could carry: lone surrogates (O10), endless names and ids.
+
+    One such ask would end the session, and again after each reconnect.
+    """
+    text = "".join((
+        ask.run, ask.parent, ask.caller, ask.model, ask.api, ask.previous_response, ask.traceparent, ask.principal, *ask.tool_call_ids,
+    ))  # fmt: skip
+    if text.isascii() and len(text) <= _ASK_CHARS_USUAL and len(ask.tool_call_ids) <= IDS_MAX:
+        return ask
+    return replace(
+        ask,
+        run=name(ask.run),
+        parent=name(ask.parent),
+        caller=name(ask.caller),
+        model=name(ask.model),
+        api=name(ask.api),
+        previous_response=next(iter(ids((ask.previous_response,))), ""),
+        traceparent=name(ask.traceparent),
+        principal=name(ask.principal),
+        tool_call_ids=ids(ask.tool_call_ids),
+    )
+
+
+def name(text: str) -> str:
+    """Cut, and with a question mark for what is no character."""
+    return text[:NAME_CHARS_MAX].encode("utf-8", "replace").decode()
+
+
+def ids(values: Sequence[str]) -> tuple[str, ...]:
+    """Those that name something; an empty id names nothing (O11)."""
+    return tuple([
+        each if each.isascii() else each.encode("utf-8", "replace").decode() for each in values[:IDS_MAX] if 0 < len(each) <= ID_CHARS_MAX
+    ])
 
 
 def turn_class(value: TurnClass) -> pb.TurnClass:
@@ -89,25 +132,25 @@ def finished(turn: str, attempt: int, finish_reason: str, usage: Usage | None, *
         )
     return pb.Fact(
         turn_finished=pb.TurnFinished(
-            turn=turn, attempt=attempt, finish_reason=finish_reason, usage=tokens, paused=paused, tool_call_ids=tool_call_ids
+            turn=turn, attempt=attempt, finish_reason=name(finish_reason), usage=tokens, paused=paused, tool_call_ids=tool_call_ids
         )
     )
 
 
 def failed(turn: str, attempt: int, reason: str) -> pb.Fact:
-    return pb.Fact(turn_failed=pb.TurnFailed(turn=turn, attempt=attempt, reason=reason))
+    return pb.Fact(turn_failed=pb.TurnFailed(turn=turn, attempt=attempt, reason=name(reason)))
 
 
 def run_ended(run: str, principal: str) -> pb.Fact:
-    return pb.Fact(run_ended=pb.RunEnded(run=run, principal=principal))
+    return pb.Fact(run_ended=pb.RunEnded(run=name(run), principal=name(principal)))
 
 
 def suspected(replica: str, reason: str) -> pb.Fact:
-    return pb.Fact(replica_suspected=pb.ReplicaSuspected(replica=replica, reason=reason))
+    return pb.Fact(replica_suspected=pb.ReplicaSuspected(replica=replica, reason=name(reason)))
 
 
 def unusable(replica: str, reason: str) -> pb.Fact:
-    return pb.Fact(replica_unusable=pb.ReplicaUnusable(replica=replica, reason=reason))
+    return pb.Fact(replica_unusable=pb.ReplicaUnusable(replica=replica, reason=name(reason)))
 
 
 def alive(delivering: Iterable[str], turns: Iterable[str] | None) -> pb.Fact:

@@ -149,6 +149,14 @@ class DataplaneConfig(Section):
         default=50_000, description="Most facts waiting for the scheduler; beyond it the session starts anew."
     )
 
+    @field_validator("scheduler")
+    @classmethod
+    def _is_an_address(cls, address: str) -> str:
+        host, _, port = address.rpartition(":")
+        if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 65_536:
+            raise ValueError(f"{address!r} is no address; write host:port, without http://")
+        return address
+
 
 class UpstreamConfig(Section):
     """An MCP server whose tools sub-agents may use: over HTTP (`url`) or stdio (`command`)."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from luftpause.dataplane.hello import Snapshot
 from luftpause.dataplane.ledger import PARKED_SECONDS_MAX, Ledger
 from luftpause.dataplane.memory import Memory
 from luftpause.dataplane.turns import Placement, Refusal, ReturnReason
@@ -313,3 +314,30 @@ def test_one_turn_id_can_be_asked_once(desk: Desk) -> None:
     desk.asked("t")
     with pytest.raises(ValueError, match="asked for before"):
         desk.asked("t")
+
+
+def test_nothing_that_a_client_or_engine_writes_can_end_the_session(desk: Desk) -> None:
+    """O10, O11: a fact that can't be sent would be asked again after each reconnect."""
+    desk.asked(
+        "t", model="m\ud83e" + "x" * 10_000_000, previous_response="y" * 600, tool_call_ids=tuple(f"{n}\ud83e" for n in range(9_999))
+    )
+    desk.place("t")
+    desk.ledger.tool_calls_seen("t", ["", "\ude00", "z" * 600])
+    desk.ledger.tool_calls_seen("t", [""])
+    desk.ledger.response_seen("t", "")
+    desk.ledger.finished("t", "stop\ud83e" + "x" * 5_000, None, paused=True, tool_call_ids=("", "\ude00"))
+    batch = pb.FactBatch(facts=desk.sent)
+    assert pb.FactBatch.FromString(batch.SerializeToString()) == batch
+    assert batch.ByteSize() < 20_000
+    asked = batch.facts[0].turn_requested
+    assert (asked.model[:3], len(asked.model), asked.previous_response) == ("m?x", 1_024, "")
+    assert (len(asked.tool_call_ids), asked.tool_call_ids[0]) == (256, "0?")  # the newest come first
+    assert [list(fact.tool_call_seen.ids) for fact in batch.facts if fact.WhichOneof("fact") == "tool_call_seen"] == [["?"]]
+    (part,) = Snapshot(desk.ledger.memory, 1.0).parts()
+    assert part.runs[0].lanes[0].model == asked.model
+
+
+def test_names_in_other_scripts_stay_as_they_are(desk: Desk) -> None:
+    desk.asked("t", model="模型", parent="é", tool_call_ids=("ü",))
+    asked = desk.sent[0].turn_requested
+    assert (asked.model, asked.parent, list(asked.tool_call_ids)) == ("模型", "é", ["ü"])

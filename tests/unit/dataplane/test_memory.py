@@ -124,14 +124,6 @@ def test_only_the_newest_ids_of_a_run_are_kept() -> None:
     assert (len(kept), kept[0], kept[-1]) == (TOOL_CALLS_MAX, "c44", f"c{TOOL_CALLS_MAX + 43}")
 
 
-def test_an_empty_id_and_an_endless_id_are_not_kept() -> None:
-    memory = a_memory()
-    place(memory, "t1")
-    memory.tool_calls_seen(1.0, "t1", ["", "x" * 100_000])
-    memory.response_seen(1.0, "t1", "y" * 100_000)
-    assert (memory.runs["r"].tool_calls, memory.runs["r"].responses) == ({}, {})
-
-
 def test_a_response_is_remembered_with_its_replica() -> None:
     memory = a_memory()
     place(memory, "t1", replica="b")

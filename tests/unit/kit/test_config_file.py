@@ -46,6 +46,10 @@ def test_values_are_read(tmp_path: Path) -> None:
         ),
         ("scheduler:\n  grpc_port: 70000\n", "luftpause.yaml:2: scheduler.grpc_port: 70000 should be less than or equal to 65535"),
         ("scheduler:\n\n  policy: best\n", "luftpause.yaml:3: scheduler.policy: 'best' must be 'original'"),
+        (
+            "dataplane: {scheduler: 'http://x:5000'}\n",
+            "luftpause.yaml:1: dataplane.scheduler: 'http://x:5000' is no address; write host:port, without http://",
+        ),
         ("schedular: {}\n", "luftpause.yaml:1: schedular: unknown key; did you mean scheduler?"),
         ("replicas:\n  - name: a\n", "luftpause.yaml:2: replicas[0].url: is missing"),
         ("runtime:\n  servers:\n    s: {urll: x}\n", "luftpause.yaml:3: runtime.servers.s.urll: unknown key; did you mean url?"),
