@@ -96,4 +96,4 @@ class _Maker:
             return _CITIES[(len(self._topic) + self._number) % len(_CITIES)]
         aspect = _ASPECTS[self._number % len(_ASPECTS)]
         more = "" if self._number < len(_ASPECTS) else f" {self._number // len(_ASPECTS) + 1}"
-        return f"{self._topic}: {aspect}{more}"
+        return f"{self._topic}, {aspect}{more}"
