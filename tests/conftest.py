@@ -16,3 +16,7 @@ def missing(what: str, mend: str) -> None:
     if REQUIRED == "all":
         pytest.fail(f"{what} is missing although LUFTPAUSE_TEST_REQUIRE=all: {mend}")
     pytest.skip(f"{what} is not installed: {mend}")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite", action="store_true", help="record anew what the scenario files expect; review the diff")

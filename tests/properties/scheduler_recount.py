@@ -7,11 +7,12 @@ from collections import Counter
 
 from luftpause.scheduler.core.admission import admits, limit
 from luftpause.scheduler.core.decisions import Place
-from luftpause.scheduler.core.events import Kind, TurnClass
+from luftpause.scheduler.core.events import TurnClass
 from luftpause.scheduler.core.indexes import bound_home, serves, thaw
-from luftpause.scheduler.core.model import Health, Phase, State, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.model import GENERATIVE, Health, State, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.order import in_order
 from luftpause.scheduler.core.placement import queue_key
+from luftpause.scheduler.core.runs import phase_slot
 from luftpause.scheduler.core.verdicts import candidates
 
 
@@ -36,18 +37,16 @@ def held(state: State) -> list[Turn]:
 
 
 def replicas(state: State) -> None:
-    generating = Counter(turn.replica for turn in in_flight(state) if turn.kind is Kind.GENERATIVE)
-    passing = Counter(turn.replica for turn in in_flight(state) if turn.kind is not Kind.GENERATIVE)
-    reserving = Counter(
-        lane.home for run in state.runs.values() for lane in run.lanes for branch in lane.branches if branch.reserves
-    )
+    generating = Counter(turn.replica for turn in in_flight(state) if turn.kind == GENERATIVE)
+    passing = Counter(turn.replica for turn in in_flight(state) if turn.kind != GENERATIVE)
+    reserving = Counter(lane.home for run in state.runs.values() for lane in run.lanes for branch in lane.branches if branch.reserves)
     assert set(state.names) <= set(state.replicas)
     for replica in state.replicas.values():
         name = replica.name
         assert (replica.in_flight, replica.passes, replica.reserved) == (generating[name], passing[name], reserving[name]), name
         fresh = [
             turn for turn in in_flight(state)
-            if turn.replica == name and turn.kind is Kind.GENERATIVE and turn.report == replica.report
+            if turn.replica == name and turn.kind == GENERATIVE and turn.report == replica.report
         ]  # fmt: skip
         assert replica.burst == len(fresh), name
         assert not replica.removed or replica.in_flight + replica.passes + replica.reserved > 0
@@ -64,7 +63,7 @@ def callers(state: State) -> None:
 
 
 def runs(state: State) -> None:
-    phases: Counter[tuple[str, int]] = Counter()
+    phases: Counter[int] = Counter()
     for key, run in state.runs.items():
         assert run.key == key
         mine = [turn for turn in in_flight(state) if turn.run == key]
@@ -73,15 +72,15 @@ def runs(state: State) -> None:
         for lane in run.lanes:
             assert lane.in_flight == sum(turn.model == lane.model for turn in mine)
         paused = any(lane.branches for lane in run.lanes)
-        assert run.phase is (Phase.GENERATING if mine else Phase.PAUSED if paused else Phase.IDLE)
-        phases[run.phase.value, int(run.turn_class)] += 1
-    assert dict(state.phases.items()) == dict(phases)
+        assert run.phase == ("generating" if mine else "paused" if paused else "idle")
+        phases[phase_slot(run.phase, run.turn_class)] += 1
+    assert state.phases == tuple(phases[slot] for slot in range(6))
 
 
 def dataplanes(state: State) -> None:
     assert list(state.dataplane_names) == sorted(state.dataplanes)
     for name, dataplane in state.dataplanes.items():
-        assert list(dataplane.turns) == sorted(turn.id for turn in state.turns.values() if turn.dataplane == name)
+        assert sorted(dataplane.turns) == sorted(turn.id for turn in state.turns.values() if turn.dataplane == name)
         assert dataplane.in_flight == sum(turn.dataplane == name for turn in in_flight(state))
     assert {turn.dataplane for turn in state.turns.values()} <= set(state.dataplanes)
     assert list(state.identifying) == sorted(turn.id for turn in state.turns.values() if turn.phase is TurnPhase.IDENTIFYING)
@@ -93,6 +92,7 @@ def queues(state: State) -> None:
     for turn in held(state):
         assert turn.queue == queue_key(d, turn), turn
         expected.setdefault(turn.queue, []).append(turn)
+    assert state.passes_held == sum(turn.kind != GENERATIVE for turn in held(state))
     assert set(state.queues) == set(expected)
     assert list(state.queue_keys) == sorted(expected)
     assert set(state.stale) <= set(expected)
@@ -149,7 +149,7 @@ def nobody_waits_in_vain(state: State) -> None:
     for turn in held(state):
         assert turn.queue is not None
         for replica in candidates(d, turn.queue):
-            assert admits(replica, turn.kind.value, turn.turn_class, state.settings) is not None, (turn, replica)
+            assert admits(replica, turn.kind, turn.turn_class, state.settings) is not None, (turn, replica)
 
 
 def placements(before: State, after: State, placed: list[Place]) -> None:
@@ -159,9 +159,9 @@ def placements(before: State, after: State, placed: list[Place]) -> None:
         replica = after.replicas[place.replica]
         turn = after.turns[place.turn]
         assert replica.health is Health.HEALTHY
-        assert serves(replica, turn.kind.value, turn.model, turn.api)
+        assert serves(replica, turn.kind, turn.model, turn.api)
         assert place.replica not in turn.without
-        if turn.kind is not Kind.GENERATIVE:
+        if turn.kind != GENERATIVE:
             continue
         assert replica.in_flight <= limit(replica, after.settings)
         if turn.turn_class is TurnClass.BATCH:
@@ -170,7 +170,7 @@ def placements(before: State, after: State, placed: list[Place]) -> None:
             assert replica.in_flight + replica.reserved - brought <= limit(replica, after.settings)
     d = thaw(after)
     for turn in held(after):
-        if turn.turn_class is TurnClass.BATCH or turn.queue is None or not after.open or turn.kind is not Kind.GENERATIVE:
+        if turn.turn_class is TurnClass.BATCH or turn.queue is None or not after.open or turn.kind != GENERATIVE:
             continue
         known = before.turns.get(turn.id)
         if known is not None and known.queue != turn.queue:

@@ -6,13 +6,40 @@ from typing import Any
 from luftpause.scheduler.core.decide import decide, initial
 from luftpause.scheduler.core.decisions import Decision, Expire, Place, Refuse
 from luftpause.scheduler.core.events import (
-    ConfigChanged, Continue, DataplaneAlive, DataplaneLost, Event, FirstToken, Kind, LaneMemory, Load, PausedBranch, ProbeOutcome, ReplicaProbed,
-    ReplicaSpec, ReplicaSuspected, ReplicaUnusable, ResponseSeen, Resync, ReturnReason, RunEnded, RunMemory, Tick, ToolCallMemory, ToolCallSeen,
-    TurnAbandoned, TurnClass, TurnFailed, TurnFinished, TurnMemory, TurnRequested, TurnReturned, TurnStarted,
+    ConfigChanged,
+    Continue,
+    DataplaneAlive,
+    DataplaneLost,
+    Event,
+    FirstToken,
+    Kind,
+    LaneMemory,
+    Load,
+    PausedBranch,
+    ProbeOutcome,
+    ReplicaProbed,
+    ReplicaSpec,
+    ReplicaSuspected,
+    ReplicaUnusable,
+    ResponseSeen,
+    Resync,
+    ReturnReason,
+    RunEnded,
+    RunMemory,
+    Tick,
+    ToolCallMemory,
+    ToolCallSeen,
+    TurnAbandoned,
+    TurnClass,
+    TurnFailed,
+    TurnFinished,
+    TurnMemory,
+    TurnRequested,
+    TurnReturned,
+    TurnStarted,
 )  # fmt: skip
 from luftpause.scheduler.core.model import Health, Settings, State, Turn, TurnPhase
 from luftpause.scheduler.core.runs import lane_of
-
 from tests.properties.scheduler_recount import placements, recount
 
 SPECS = (
@@ -110,7 +137,7 @@ class World:
             if home is None or home.removed or home.health is not Health.HEALTHY or lane.home in turn.without:
                 continue
             dataplane = self.state.dataplanes[turn.dataplane]
-            if lane.home in dict(dataplane.unusable) or turn.model not in (home.models or ()) or turn.kept_home:
+            if lane.home in dataplane.unusable or turn.model not in (home.models or ()) or turn.kept_home:
                 continue
             assert place.replica == lane.home, f"{turn.run} moved from {lane.home} to {place.replica}"
 
@@ -163,7 +190,9 @@ class World:
 
     def make_pause(self, x: int, y: int) -> TurnFinished | None:
         turn = self.pick(TurnPhase.IN_FLIGHT, x)
-        return TurnFinished(self.now, turn.dataplane, turn.id, turn.attempt, paused=True, tool_call_ids=(IDS[y % len(IDS)],)) if turn else None
+        return (
+            TurnFinished(self.now, turn.dataplane, turn.id, turn.attempt, paused=True, tool_call_ids=(IDS[y % len(IDS)],)) if turn else None
+        )
 
     def make_tool_call(self, x: int, y: int) -> ToolCallSeen | None:
         turn = self.pick(TurnPhase.IN_FLIGHT, x)
@@ -240,13 +269,15 @@ class World:
         kept = sorted(turns, key=lambda turn: turn.id)[x % 2 :]
         memories = tuple(
             TurnMemory(
-                turn.id, turn.attempt, turn.run_id, turn.model, turn.replica, turn.turn_seq, turn.turn_class, turn.caller, turn.placed, turn.kind,
+                turn.id, turn.attempt, turn.run_id, turn.model, turn.replica, turn.turn_seq, turn.turn_class, turn.caller, turn.placed, Kind(turn.kind),
                 principal=turn.principal,
             )
             for turn in kept
         )  # fmt: skip
         lane = LaneMemory("m", "abc"[x % 3], y % 4, (PausedBranch((IDS[y % 5],), self.now - y),) if y % 3 else ())
-        run = RunMemory("r-one", TurnClass(x % 2), "u", y % 4, self.now - 1, "", (lane,), (ToolCallMemory(IDS[x % 5], b"d1", self.now - x % 50),))
+        run = RunMemory(
+            "r-one", TurnClass(x % 2), "u", y % 4, self.now - 1, "", (lane,), (ToolCallMemory(IDS[x % 5], b"d1", self.now - x % 50),)
+        )
         self.live |= {memory.turn for memory in memories}
         return Resync(self.now, name, self.sessions[name][0], boot, (run,) if x % 5 else (), memories)
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.events import Load, TurnClass
-from luftpause.scheduler.core.model import UNLIMITED, Health, Replica, Settings
+from luftpause.scheduler.core.model import GENERATIVE, UNLIMITED, Health, Replica, Settings
 
 BURST_TURNS_MIN = 8  # default of burst_turns_max where the engine runs fewer
 
@@ -15,7 +15,7 @@ def admits(replica: Replica, kind: str, turn_class: int, settings: Settings) -> 
     """None: it takes a turn of this kind and class. Else why not."""
     if replica.health is not Health.HEALTHY or replica.removed:
         return HoldReason.NO_REPLICA
-    if kind != "generative":  # one pass: takes no generative place and waits for none
+    if kind != GENERATIVE:  # one pass: takes no generative place and waits for none
         most = replica.spec.max_in_flight
         return HoldReason.CAPPED if most is not None and replica.in_flight + replica.passes >= most else None
     taken = replica.in_flight
@@ -59,7 +59,7 @@ def most_room(replicas: Sequence[Replica], kind: str, turn_class: int, home: str
     for replica in replicas:
         if replica.name == home:
             return replica
-        key = (-room(replica, turn_class, settings), replica.in_flight) if kind == "generative" else (replica.in_flight + replica.passes, 0)
+        key = (-room(replica, turn_class, settings), replica.in_flight) if kind == GENERATIVE else (replica.in_flight + replica.passes, 0)
         if key < best_key:
             best, best_key = replica, key
     return best

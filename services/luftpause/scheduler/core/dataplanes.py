@@ -15,7 +15,7 @@ from luftpause.scheduler.core.events import (
     TurnMemory,
 )  # fmt: skip
 from luftpause.scheduler.core.identity import recall_ids, remember_response
-from luftpause.scheduler.core.indexes import Draft, arm, dataplane_of, put_dataplane, put_replica, replicas_changed
+from luftpause.scheduler.core.indexes import Draft, arm, count_caller, dataplane_of, put_dataplane, put_replica, replicas_changed
 from luftpause.scheduler.core.model import Branch, Dataplane, Lane, Run, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.placement import count_in_flight, drop_waiting, requeue, requeue_lane
 from luftpause.scheduler.core.runs import add_branch, drop_branch, lane_of, move_home, put_run, run_key, with_lane
@@ -27,7 +27,7 @@ def resync(d: Draft, e: Resync) -> None:
     dataplane = dataplane_of(d, e.dataplane)
     listed = {memory.turn: memory for memory in e.turns}
     same_boot = dataplane.boot == e.boot
-    for id_ in dataplane.turns:
+    for id_ in sorted(dataplane.turns):
         turn = d.turns[id_]
         memory = listed.get(id_) if same_boot else None
         if turn.phase is not TurnPhase.IN_FLIGHT:
@@ -113,12 +113,15 @@ def _count_turn(d: Draft, dataplane: str, memory: TurnMemory) -> None:
     if key and key not in d.runs:
         put_run(d, Run(key, memory.run, memory.principal, memory.caller, memory.turn_class, seen=memory.placed))
     turn = Turn(
-        id=memory.turn, attempt=memory.attempt, dataplane=dataplane, run=key, run_id=memory.run, model=memory.model, kind=memory.kind,
+        id=memory.turn, attempt=memory.attempt, dataplane=dataplane, run=key, run_id=memory.run, model=memory.model, kind=memory.kind.value,
         turn_class=memory.turn_class, caller=memory.caller, principal=memory.principal, flow=run_key(memory.principal, memory.caller),
         arrived=memory.placed, phase=TurnPhase.IN_FLIGHT, replica=memory.replica, turn_seq=memory.turn_seq, placed=memory.placed,
         expires=max(memory.placed, d.now) + d.settings.turn_timeout_seconds, report=-1, first_token=memory.first_token,
         head_digest=memory.head_digest, stated=True,
     )  # fmt: skip
+    holder = dataplane_of(d, dataplane)
+    put_dataplane(d, replace(holder, turns=holder.turns.set(turn.id, True)))
+    count_caller(d, turn.flow, in_flight=1)
     count_in_flight(d, turn, counted_now=False)
 
 
@@ -127,7 +130,7 @@ def lost(d: Draft, e: DataplaneLost) -> None:
     dataplane = d.dataplanes.get(e.dataplane)
     if dataplane is None or dataplane.session != e.session or not dataplane.connected:
         return
-    for id_ in dataplane.turns:
+    for id_ in sorted(dataplane.turns):
         turn = d.turns[id_]
         if turn.phase is not TurnPhase.IN_FLIGHT:
             drop_waiting(d, turn)
@@ -157,8 +160,8 @@ def suspected(d: Draft, e: ReplicaSuspected) -> None:
 
 def unusable(d: Draft, e: ReplicaUnusable) -> None:
     dataplane = dataplane_of(d, e.dataplane)
-    others = tuple(item for item in dataplane.unusable if item[0] != e.replica)
-    _avoid(d, replace(dataplane, unusable=tuple(sorted((*others, (e.replica, e.reason))))))
+    if e.replica not in dataplane.unusable:
+        _avoid(d, replace(dataplane, unusable=tuple(sorted((*dataplane.unusable, e.replica)))))
 
 
 def trusted(d: Draft, replica: str) -> None:
@@ -172,7 +175,7 @@ def trusted(d: Draft, replica: str) -> None:
 def _avoid(d: Draft, dataplane: Dataplane) -> None:
     """Which replicas this dataplane's turns avoid has changed."""
     put_dataplane(d, dataplane)
-    for id_ in dataplane.turns:
+    for id_ in sorted(dataplane.turns):
         turn = d.turns[id_]
         if turn.phase is TurnPhase.HELD:
             requeue(d, turn)
@@ -183,7 +186,7 @@ def lost_for_good(d: Draft, name: str, session: str) -> None:
     dataplane = d.dataplanes.get(name)
     if dataplane is None or dataplane.session != session or dataplane.connected:
         return
-    for id_ in dataplane.turns:
+    for id_ in sorted(dataplane.turns):
         if d.expiries_left <= 0:
             arm(d, d.now, Timer.LOST, name, session)
             return

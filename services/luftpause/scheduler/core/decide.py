@@ -37,7 +37,7 @@ from luftpause.scheduler.core.events import (
 from luftpause.scheduler.core.indexes import Draft, arm, count_caller, freeze, mark_dirty, replicas_changed, thaw
 from luftpause.scheduler.core.model import Settings, State, Timer
 from luftpause.scheduler.core.placement import settle
-from luftpause.scheduler.core.policies import POLICIES
+from luftpause.scheduler.core.policies import NOTHING, POLICIES
 
 
 def initial(settings: Settings, specs: Sequence[ReplicaSpec], now: float) -> State:
@@ -149,6 +149,8 @@ def _absorb_session(d: Draft, event: Resync | DataplaneLost | DataplaneAlive | R
 def learn(d: Draft, event: Event) -> None:
     """Let the policy learn from the event, and keep what depends on that."""
     learned = d.policy.absorb(d, event)
+    if learned is NOTHING:
+        return
     d.policy_state = learned.policy_state
     mark_dirty(d, *learned.replicas)
     for flow in learned.flows:

@@ -10,7 +10,7 @@ import re
 from msgspec import Struct
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.events import Kind, RunMemory, TurnRequested
+from luftpause.scheduler.core.events import RunMemory, TurnRequested
 from luftpause.scheduler.core.indexes import Draft, arm, disarm
 from luftpause.scheduler.core.model import IdKey, Known, ResponseHome, Run, Sighting, Timer, Turn
 from luftpause.scheduler.core.runs import ids_due
@@ -30,7 +30,10 @@ class Identity(Struct, frozen=True, gc=False):
     unknown_ids: bool = False  # it carries ids, and nobody has been seen with one of them
 
 
-def resolve(d: Draft, e: TurnRequested) -> Identity:
+NEW_RUN = Identity()
+
+
+def resolve(d: Draft, e: TurnRequested, keys: tuple[IdKey, ...]) -> Identity:
     """In this order: the stated run, the previous response, the tool-call ids."""
     response = d.responses.get((e.principal, e.previous_response)) if e.previous_response else None
     home = response.replica if response else ""
@@ -38,12 +41,13 @@ def resolve(d: Draft, e: TurnRequested) -> Identity:
         return Identity(e.run, stated=True, home=home)
     if response is not None:
         return Identity(response.run, stated=True, home=home)
-    ids = tuple(filter(None, e.tool_call_ids))
-    run, seen = by_ids(d, e.principal, e.caller, ids, e.head_digest)
-    return Identity(run.id if run else "", unknown_ids=bool(ids) and not seen)
+    if not keys:
+        return NEW_RUN
+    run, seen = by_ids(d, keys, e.head_digest)
+    return Identity(run.id if run else "", unknown_ids=not seen)
 
 
-def by_ids(d: Draft, principal: str, caller: str, ids: tuple[str, ...], digest: bytes) -> tuple[Run | None, bool]:
+def by_ids(d: Draft, keys: tuple[IdKey, ...], digest: bytes) -> tuple[Run | None, bool]:
     """
     The run that fits these ids (newest first), and whether any of them is known at all.
 
@@ -51,8 +55,8 @@ def by_ids(d: Draft, principal: str, caller: str, ids: tuple[str, ...], digest: 
     """
     fitting: set[str] = set()
     seen = False
-    for id_ in ids:
-        known = d.ids.get(id_key(principal, caller, id_, digest))
+    for key in keys:
+        known = d.ids.get(key)
         fits = set(_fits(d, known, digest)) if known else set[str]()
         seen = seen or known is not None
         if not fits:
@@ -71,7 +75,7 @@ def id_key(principal: str, caller: str, id_: str, digest: bytes) -> IdKey:
 
 def says_nothing(id_: str) -> bool:
     """Such an id counts only together with the digest of the head."""
-    return len(id_) < ID_CHARS_MIN or COUNTER.fullmatch(id_) is not None
+    return len(id_) < ID_CHARS_MIN or (id_[-1].isdigit() and COUNTER.fullmatch(id_) is not None)
 
 
 def _fits(d: Draft, known: Known, digest: bytes) -> list[str]:
@@ -88,10 +92,7 @@ def _fits(d: Draft, known: Known, digest: bytes) -> list[str]:
 
 def carried(d: Draft, run: Run, turn: Turn) -> Run:
     """The ids that a request carries belong to its run from then on. Returns the run, not stored."""
-    if turn.kind is not Kind.GENERATIVE:
-        return run
-    for id_ in reversed(turn.ids):
-        key = id_key(turn.principal, turn.caller, id_, turn.head_digest)
+    for key in reversed(turn.id_keys):
         run = _learn(d, run, key, turn.head_digest, orphan=key not in d.ids)
     return run
 
@@ -116,16 +117,17 @@ def answered(d: Draft, run: Run, turn: Turn, ids: tuple[str, ...]) -> tuple[Run,
 def _learn(d: Draft, run: Run, key: IdKey, digest: bytes, *, orphan: bool = False, seen: float | None = None) -> Run:
     seen = d.now if seen is None else seen
     known = d.ids.get(key) or Known()
-    others = tuple(sighting for sighting in known.sightings if sighting.run != run.key)
-    if len(others) < len(known.sightings) and (not digest or any(s.run == run.key and s.head_digest == digest for s in known.sightings)):
+    mine = next((sighting for sighting in known.sightings if sighting.run == run.key), None)
+    if mine is not None and (not digest or mine.head_digest == digest):
         return run  # known already
+    others = tuple([sighting for sighting in known.sightings if sighting.run != run.key])
     crowded = known.crowded_at
     if len(others) >= d.settings.runs_per_id_max:
         dropped, others = others[0], others[1:]
         crowded = d.now
         _disown(d, dropped.run, key)
     d.ids = d.ids.set(key, Known((*others, Sighting(run.key, digest, seen, orphan)), crowded))
-    return _remember(d, run, key, seen)
+    return _remember(d, run, key, seen, anew=mine is None)
 
 
 def _disown(d: Draft, run: str, key: IdKey) -> None:
@@ -137,14 +139,15 @@ def _disown(d: Draft, run: str, key: IdKey) -> None:
     d.runs = d.runs.set(run, replace(owner, ids=left))
 
 
-def _remember(d: Draft, run: Run, key: IdKey, seen: float) -> Run:
-    others = tuple(item for item in run.ids if item[1] != key)
+def _remember(d: Draft, run: Run, key: IdKey, seen: float, *, anew: bool) -> Run:
+    others = run.ids if anew else tuple([item for item in run.ids if item[1] != key])
     ids = (*others, (seen, key))
     if others and others[-1][0] > seen:  # told by a dataplane after newer ones were seen here
         ids = tuple(sorted(ids))
-    for _, old in ids[: -d.settings.ids_per_run_max]:
-        _drop_sighting(d, run.key, old)
-    ids = ids[-d.settings.ids_per_run_max :]
+    if len(ids) > d.settings.ids_per_run_max:
+        for _, old in ids[: -d.settings.ids_per_run_max]:
+            _drop_sighting(d, run.key, old)
+        ids = ids[-d.settings.ids_per_run_max :]
     _rearm(d, run, ids)
     return replace(run, ids=ids)
 

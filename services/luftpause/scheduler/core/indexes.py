@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from luftpause.scheduler.core.decisions import Decision
 from luftpause.scheduler.core.events import Kind, ReplicaSpec
 from luftpause.scheduler.core.model import (
+    GENERATIVE,
     Caller,
     Dataplane,
     Due,
@@ -29,6 +30,7 @@ from luftpause.scheduler.core.model import (
     State,
     Timer,
     Turn,
+    TurnPhase,
     Twin,
 )  # fmt: skip
 from luftpause.scheduler.core.policies import POLICIES, Policy
@@ -67,7 +69,8 @@ class Draft(Struct, gc=False):
     stale: SortedSet[QueueKey]
     serial: int
     counters: "Map[str, int]"
-    phases: "Map[tuple[str, int], int]"
+    phases: tuple[int, ...]
+    passes_held: int
     policy_state: Any
     policy: Policy
     decisions: list[Decision]
@@ -80,7 +83,7 @@ def thaw(s: State) -> Draft:
         s.settings, s.now, s.started_at, s.open, s.replicas, s.names, s.servers, s.runs, s.turns, s.callers, s.dataplanes,
         s.dataplane_names, s.ids, s.responses, s.twins, s.identifying, s.queues, s.queue_keys, s.queues_of_home,
         s.queues_of_model, s.ranks, s.timers, s.dirty,
-        s.stale, s.serial, s.counters, s.phases, s.policy_state,
+        s.stale, s.serial, s.counters, s.phases, s.passes_held, s.policy_state,
         POLICIES[s.settings.policy], [], s.settings.places_per_step_max, s.settings.expiries_per_step_max,
     )  # fmt: skip
 
@@ -90,7 +93,7 @@ def freeze(d: Draft) -> State:
         d.settings, d.now, d.started_at, d.open, d.replicas, d.names, d.servers, d.runs, d.turns, d.callers, d.dataplanes,
         d.dataplane_names, d.ids, d.responses, d.twins, d.identifying, d.queues, d.queue_keys, d.queues_of_home,
         d.queues_of_model, d.ranks, d.timers, d.dirty,
-        d.stale, d.serial, d.counters, d.phases, d.policy_state,
+        d.stale, d.serial, d.counters, d.phases, d.passes_held, d.policy_state,
     )  # fmt: skip
 
 
@@ -177,11 +180,12 @@ def count_caller(d: Draft, flow: str, *, in_flight: int = 0, held: int = 0) -> N
 
 
 def enqueue(d: Draft, turn: Turn, key: QueueKey) -> Turn:
-    """Hold the turn in this queue; its place in its flow is fixed when it is first held. Returns it as stored."""
+    """Hold the turn in this queue; its place in its flow is fixed when it is first held. Returns it, not stored."""
     if not turn.place:
         d.serial += 1
-        turn = replace(turn, place=d.policy.place_in_flow(d, turn))
-    turn = replace(turn, queue=key)
+        turn = replace(turn, place=d.policy.place_in_flow(d, turn), phase=TurnPhase.HELD, queue=key)
+    else:
+        turn = replace(turn, phase=TurnPhase.HELD, queue=key)
     queue = d.queues.get(key)
     if queue is None:
         queue = Queue(Map())
@@ -191,15 +195,18 @@ def enqueue(d: Draft, turn: Turn, key: QueueKey) -> Turn:
     grown = flow.add((turn.place, turn.id))
     heads = _moved_head(queue.heads, turn.flow, flow, grown)
     d.queues = d.queues.set(key, Queue(queue.flows.set(turn.flow, grown), heads, queue.size + 1))
-    put_turn(d, turn)
+    if turn.kind != GENERATIVE:
+        d.passes_held += 1
     count_caller(d, turn.flow, held=1)
     return turn
 
 
-def dequeue(d: Draft, turn: Turn) -> Turn:
-    """The turn no longer waits in its queue. Returns it as it must be stored or dropped by the caller."""
+def dequeue(d: Draft, turn: Turn, *, in_flight: int = 0) -> Turn:
+    """The turn no longer waits in its queue (and is in flight if that is 1). Returns it, not stored."""
     key = turn.queue
     if key is None:
+        if in_flight:
+            count_caller(d, turn.flow, in_flight=in_flight)
         return turn
     queue = d.queues[key]
     flow = queue.flows[turn.flow]
@@ -213,7 +220,9 @@ def dequeue(d: Draft, turn: Turn) -> Turn:
     else:
         flows = queue.flows.set(turn.flow, shrunk) if shrunk else queue.flows.delete(turn.flow)
         d.queues = d.queues.set(key, Queue(flows, heads, queue.size - 1))
-    count_caller(d, turn.flow, held=-1)
+    if turn.kind != GENERATIVE:
+        d.passes_held -= 1
+    count_caller(d, turn.flow, in_flight=in_flight, held=-1)
     return replace(turn, queue=None)
 
 
@@ -238,13 +247,17 @@ def bound_home(d: Draft, key: QueueKey) -> str:
 def serves(replica: Replica, kind: str, model: str, api: str) -> bool:
     if replica.removed or replica.models is None or model not in replica.models or not takes_kind(replica, kind):
         return False
-    return not replica.apis or kind != "generative" or api in replica.apis
+    return speaks(replica, kind, api)
+
+
+def speaks(replica: Replica, kind: str, api: str) -> bool:
+    return not replica.apis or kind != GENERATIVE or api in replica.apis
 
 
 def takes_kind(replica: Replica, kind: str) -> bool:
     """A classifier takes classifier turns only; embeddings also go to generative replicas, which serve them by model."""
     mine = replica.spec.kind
-    return mine.value == kind or (kind == Kind.EMBEDDING.value and mine is Kind.GENERATIVE)
+    return mine.value == kind or (mine is Kind.GENERATIVE and kind == Kind.EMBEDDING.value)
 
 
 def _index_queue(d: Draft, key: QueueKey) -> None:

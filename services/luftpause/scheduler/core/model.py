@@ -87,10 +87,9 @@ class Replica(Struct, frozen=True, gc=False):
 # ---- runs -------------------------------------------------------------------------------------------------------
 
 
-class Phase(Enum):
-    GENERATING = "generating"
-    PAUSED = "paused"
-    IDLE = "idle"
+# Plain strings, as they are hashed and compared often: an Enum's hash and value are Python calls.
+Phase = Literal["generating", "paused", "idle"]
+PHASES: tuple[Phase, ...] = ("generating", "paused", "idle")
 
 
 class Branch(Struct, frozen=True, gc=False):
@@ -140,7 +139,7 @@ class Run(Struct, frozen=True, gc=False):
     responses: tuple[str, ...] = ()  # oldest first
     ended: bool = False  # forget it when its turns in flight have finished
     due: float = 0.0  # when its idle timer fires
-    phase: Phase = Phase.IDLE
+    phase: Phase = "idle"
 
 
 class Sighting(Struct, frozen=True, gc=False):
@@ -187,6 +186,8 @@ class QueueKey(NamedTuple):
     suspect: tuple[str, ...]  # its dataplane could not connect; until a probe answers
 
 
+GENERATIVE = Kind.GENERATIVE.value
+
 PlaceInFlow = tuple[Any, ...]
 Flow = SortedSet[tuple[PlaceInFlow, str]]  # (place, turn); or, of a queue, (place, flow)
 
@@ -198,7 +199,7 @@ class Turn(Struct, frozen=True, gc=False):
     run: str  # key; empty for classifier and embedding turns
     run_id: str
     model: str
-    kind: Kind
+    kind: str  # the value of its Kind
     turn_class: TurnClass
     caller: str
     principal: str
@@ -209,14 +210,14 @@ class Turn(Struct, frozen=True, gc=False):
     parent: str = ""
     stated: bool = False  # its run was stated, not recognised by ids
     ids: tuple[str, ...] = ()  # carried by the request, newest first
+    id_keys: tuple[IdKey, ...] = ()  # where those are looked up
     answer_ids: tuple[str, ...] = ()  # seen in the answer
     followed: bool = False  # a request with one of answer_ids came before they were known here
     head_digest: bytes = b""
     body_hash: bytes = b""
     kept_home: str = ""  # strictly sticky whatever the lane's phase
     strict: bool = False  # it was placed at a strict home
-    without: tuple[str, ...] = ()
-    failure: str = ""  # the last replica that could not be reached
+    without: tuple[str, ...] = ()  # could not be reached, sorted
     reason: HoldReason | None = None
     no_replica_since: float = 0.0
     queue: QueueKey | None = None  # where it is held
@@ -259,11 +260,11 @@ class Dataplane(Struct, frozen=True, gc=False):
     session: str = ""
     boot: str = ""
     connected: bool = True
-    turns: SortedSet[str] = SortedSet()  # held and in flight
+    turns: "Map[str, bool]" = Map()  # held and in flight; a set
     in_flight: int = 0
     active_at: float = float("-inf")  # when it last had a turn in flight
     suspects: tuple[str, ...] = ()
-    unusable: tuple[tuple[str, str], ...] = ()  # (replica, reason)
+    unusable: tuple[str, ...] = ()  # it lacks the keys of these replicas
     listed: frozenset[str] = frozenset()  # turns named by its last complete list; asked for membership only
     listed_at: float = float("-inf")
 
@@ -316,5 +317,6 @@ class State(Struct, frozen=True, gc=False):
     stale: SortedSet[QueueKey] = SortedSet()  # queues whose turns may have to be told something else
     serial: int = 0
     counters: "Map[str, int]" = Map()
-    phases: "Map[tuple[str, int], int]" = Map()  # (phase, class) -> runs
+    phases: tuple[int, ...] = (0,) * 6  # runs by phase and class, see `phase_slot`
+    passes_held: int = 0  # held turns that are not generative
     policy_state: Any = None

@@ -6,12 +6,14 @@ order (`ranks`), not in every queue: a turn that ends changes one entry, however
 
 import heapq
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
+from luftpause.scheduler.core.events import Kind
 from luftpause.scheduler.core.indexes import Draft
-from luftpause.scheduler.core.model import PlaceInFlow, Queue, QueueKey, Replica, Turn
+from luftpause.scheduler.core.model import GENERATIVE, PlaceInFlow, Queue, QueueKey, Replica, Turn
 
-FLOWS_COMPARED_MAX = 12  # up to here asking every flow is cheaper than walking two orders
+FLOWS_COMPARED_MAX = 16  # up to here asking every flow is cheaper than walking two orders
 
 Candidate = tuple[int, Any, PlaceInFlow, str]  # class, flow key, place, turn
 Admits = Callable[[Turn], bool]
@@ -39,7 +41,7 @@ def _queues_for(d: Draft, replica: Replica, turn_class: int) -> Iterator[QueueKe
             yield key
     if not d.queues_of_model:
         return
-    kinds = ("classifier",) if replica.spec.kind.value == "classifier" else ("generative", "embedding")
+    kinds = ("classifier",) if replica.spec.kind is Kind.CLASSIFIER else (GENERATIVE, "embedding")
     for model in replica.models or ():
         for kind in kinds:
             for key in d.queues_of_model.get((kind, model), ()):
@@ -51,7 +53,7 @@ def _barred(replica: Replica, key: QueueKey) -> bool:
     name = replica.name
     if name in key.without or name in key.unusable or name in key.suspect:
         return True
-    return bool(replica.apis) and key.kind == "generative" and key.api not in replica.apis
+    return bool(replica.apis) and key.kind == GENERATIVE and key.api not in replica.apis
 
 
 def in_order(d: Draft, key: QueueKey) -> Iterator[Candidate]:
@@ -80,29 +82,12 @@ def _first(d: Draft, queue: Queue) -> tuple[PlaceInFlow, str]:
     """
     The (place, flow) that goes first: least (flow key, place).
 
-    Walks two orders at once, flows by key and heads by place. Where keys tie much, the oldest head soon turns out to have the least key;
-    where they don't, the least key soon turns out to wait here.
+    With many flows: the first flow in the global order that waits here has the least key; the oldest head with that key is the answer.
+    Keys tie much, so both are found after a few steps; at worst each flow of the queue is looked at twice.
     """
     callers = d.callers
-    if len(queue.flows) <= FLOWS_COMPARED_MAX:
-        return min(queue.heads, key=lambda head: (callers[head[1]].rank, head[0]))
-    flows = queue.flows
-    seen: dict[Any, tuple[PlaceInFlow, str]] = {}  # oldest head of each key met so far
-    level: Any = None
-    best: tuple[PlaceInFlow, str] | None = None  # in the present level
-    heads = iter(queue.heads)
-    for rank, flow in d.ranks:
-        if rank != level:
-            if best is not None:
-                return best
-            level = rank
-        if level in seen:
-            return seen[level]
-        if flow in flows:
-            head = (flows[flow].first()[0], flow)
-            best = head if best is None or head < best else best
-        older = next(heads, None)
-        if older is None:  # every flow of this queue has been seen
-            return min(seen.items())[1]
-        seen.setdefault(callers[older[1]].rank, older)
-    return best or min(seen.items())[1]  # each flow of a queue is in `ranks`: `best` is set
+    if len(queue.flows) > FLOWS_COMPARED_MAX:
+        for rank, flow in islice(d.ranks, len(queue.flows)):
+            if flow in queue.flows:
+                return next(head for head in queue.heads if callers[head[1]].rank == rank)
+    return min(queue.heads, key=lambda head: (callers[head[1]].rank, head[0]))

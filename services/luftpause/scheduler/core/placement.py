@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.decisions import Held, HoldReason, Place, Refuse
-from luftpause.scheduler.core.events import Kind, TurnClass
+from luftpause.scheduler.core.events import TurnClass
 from luftpause.scheduler.core.indexes import (
     Draft,
     arm,
@@ -20,11 +20,12 @@ from luftpause.scheduler.core.indexes import (
     put_turn,
     replica_of,
 )  # fmt: skip
-from luftpause.scheduler.core.model import Health, Lane, QueueKey, Replica, Run, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.model import GENERATIVE, Health, Lane, QueueKey, Replica, Run, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.order import Candidate, next_turn
-from luftpause.scheduler.core.runs import follow, lane_of, move_home, put_run, with_lane
+from luftpause.scheduler.core.runs import follow, forget_unused, lane_of, move_home, put_run, with_lane
 from luftpause.scheduler.core.verdicts import Refusal, candidates, verdict
 
+ANY_INTERACTIVE = QueueKey(int(TurnClass.INTERACTIVE), GENERATIVE, "", "", "", (), (), ())
 CLASSES = (int(TurnClass.INTERACTIVE), int(TurnClass.BATCH))
 
 
@@ -39,8 +40,8 @@ def settle(d: Draft) -> None:
             d.dirty = ()
             return
         turn = d.turns[best[3]]
-        key = queue_key(d, turn)
-        place(d, turn, choose(d, turn, key, candidates(d, key)))
+        key = turn.queue or queue_key(d, turn)
+        place(d, turn, bound_home(d, key) or choose(d, turn, key, candidates(d, key)))
 
 
 def _best(d: Draft) -> Candidate | None:
@@ -49,38 +50,43 @@ def _best(d: Draft) -> Candidate | None:
 
     Replicas without room are dropped from `dirty` on the way, so that they are not asked again for the next placement.
     """
+    d.dirty = tuple([name for name in d.dirty if _may_take(d, name)])
     for turn_class in CLASSES:
         best: Candidate | None = None
         idle: list[str] = []
         for name in d.dirty:
-            replica = d.replicas.get(name)
-            found = next_turn(d, replica, turn_class) if replica is not None and replica.health is Health.HEALTHY else None
-            if found is None and turn_class == CLASSES[-1]:
+            found = next_turn(d, d.replicas[name], turn_class)
+            if found is None:
                 idle.append(name)
-            elif found is not None and (best is None or found < best):
+            elif best is None or found < best:
                 best = found
-        if idle:
-            d.dirty = tuple(name for name in d.dirty if name not in idle)
         if best is not None:
+            if turn_class == CLASSES[-1] and idle:
+                d.dirty = tuple([name for name in d.dirty if name not in idle])
             return best
     return None
+
+
+def _may_take(d: Draft, name: str) -> bool:
+    """A replica that takes no interactive turn takes no batch turn either: then only single passes could go there."""
+    replica = d.replicas.get(name)
+    if replica is None or replica.health is not Health.HEALTHY:
+        return False
+    return d.passes_held > 0 or d.policy.opens(d, replica, ANY_INTERACTIVE) is None
 
 
 def queue_key(d: Draft, turn: Turn) -> QueueKey:
     """Where the turn may go, as things stand."""
     dataplane = dataplane_of(d, turn.dataplane)
-    unusable = tuple(name for name, _ in dataplane.unusable)
     home = strict_home(d, turn)
-    if home in turn.without or home in unusable:
+    if home in turn.without or home in dataplane.unusable:
         home = ""
-    return QueueKey(
-        int(turn.turn_class), turn.kind.value, turn.model, turn.api, home, tuple(sorted(turn.without)), unusable, dataplane.suspects
-    )
+    return QueueKey(int(turn.turn_class), turn.kind, turn.model, turn.api, home, turn.without, dataplane.unusable, dataplane.suspects)
 
 
 def strict_home(d: Draft, turn: Turn) -> str:
     """The only replica for this turn while it can serve: its lane generates or is paused there, or it stores the previous response."""
-    if turn.kind is not Kind.GENERATIVE or d.settings.stickiness == "off":
+    if turn.kind != GENERATIVE or d.settings.stickiness == "off":
         return ""
     if turn.kept_home:
         return turn.kept_home
@@ -95,7 +101,7 @@ def choose(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> str:
     if not admitting:
         return ""
     home = ""
-    if d.settings.stickiness == "strict" and turn.kind is Kind.GENERATIVE:
+    if d.settings.stickiness == "strict" and turn.kind == GENERATIVE:
         run = d.runs.get(turn.run)
         lane = lane_of(run, turn.model) if run else None
         home = lane.home if lane else ""
@@ -109,6 +115,7 @@ def place_or_hold(d: Draft, turn: Turn) -> None:
     judged = verdict(d, key, able)
     if isinstance(judged, Refusal):
         refuse(d, turn, judged)
+        forget_unused(d, turn.run)
     elif judged is not None:
         hold(d, turn, key, judged)
     elif d.dirty and d.queue_keys:  # turns that were held before it may have to go first: settle finds the order
@@ -134,7 +141,7 @@ def hold(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason) -> None:
     run = d.runs.get(turn.run)
     if run is not None and turn.id not in run.held:
         put_run(d, replace(run, held=(*run.held, turn.id)))
-    explain(d, enqueue(d, replace(turn, phase=TurnPhase.HELD), key), reason)
+    explain(d, enqueue(d, turn, key), reason)
 
 
 def explain(d: Draft, turn: Turn, reason: HoldReason) -> Turn:
@@ -166,11 +173,13 @@ def refuse(d: Draft, turn: Turn, refusal: Refusal) -> None:
 def drop_waiting(d: Draft, turn: Turn) -> None:
     """Take a turn that is held (or about to be) out of everything that knows it."""
     dequeue(d, turn)
-    d.identifying = d.identifying.remove(turn.id)
+    if turn.phase is TurnPhase.IDENTIFYING:
+        d.identifying = d.identifying.remove(turn.id)
     if turn.id in d.turns:
         d.turns = d.turns.delete(turn.id)
     dataplane = dataplane_of(d, turn.dataplane)
-    put_dataplane(d, replace(dataplane, turns=dataplane.turns.remove(turn.id)))
+    if turn.id in dataplane.turns:
+        put_dataplane(d, replace(dataplane, turns=dataplane.turns.delete(turn.id)))
     run = d.runs.get(turn.run)
     if run is not None and turn.id in run.held:
         put_run(d, replace(run, held=tuple(other for other in run.held if other != turn.id)))
@@ -182,7 +191,7 @@ def drop_waiting(d: Draft, turn: Turn) -> None:
 def place(d: Draft, turn: Turn, name: str) -> None:
     """Give the turn to this replica."""
     strict = bool(turn.queue.home if turn.queue else strict_home(d, turn))
-    turn = dequeue(d, turn)
+    turn = dequeue(d, turn, in_flight=1)
     replica = d.replicas[name]
     d.places_left -= 1
     held_seconds = max(d.now - turn.arrived, 0.0) if turn.reason is not None else 0.0
@@ -200,16 +209,19 @@ def placed(turn: Turn) -> Place:
 
 
 def count_in_flight(d: Draft, turn: Turn, *, counted_now: bool = True) -> Turn:
-    """Count the turn at its replica, caller, dataplane and run, and store it. Not `counted_now`: it was placed by an earlier scheduler."""
+    """
+    Count the turn at its replica, dataplane and run, and store it; its caller is counted already.
+
+    Not `counted_now`: it was placed by an earlier scheduler.
+    """
     replica = replica_of(d, turn.replica)
-    generative = turn.kind is Kind.GENERATIVE
+    generative = turn.kind == GENERATIVE
     if generative:
         put_replica(d, replace(replica, in_flight=replica.in_flight + 1, burst=replica.burst + counted_now))
     else:
         put_replica(d, replace(replica, passes=replica.passes + 1))
-    count_caller(d, turn.flow, in_flight=1)
     dataplane = dataplane_of(d, turn.dataplane)
-    put_dataplane(d, replace(dataplane, in_flight=dataplane.in_flight + 1, turns=dataplane.turns.add(turn.id)))
+    put_dataplane(d, replace(dataplane, in_flight=dataplane.in_flight + 1))
     arm(d, turn.expires, Timer.TURN, turn.id)
     if generative:
         turn = _run_generates(d, turn)
@@ -249,7 +261,7 @@ def requeue(d: Draft, turn: Turn) -> None:
     key = queue_key(d, turn)
     if key == turn.queue:
         return
-    enqueue(d, dequeue(d, turn), key)
+    put_turn(d, enqueue(d, dequeue(d, turn), key))
     d.stale = d.stale.add(key)
     mark_dirty(d, *(replica.name for replica in candidates(d, key)))
 
@@ -257,7 +269,7 @@ def requeue(d: Draft, turn: Turn) -> None:
 def uncount(d: Draft, turn: Turn) -> None:
     """A turn in flight has ended in whatever way: its place is free. Its run is the caller's affair."""
     replica = replica_of(d, turn.replica)
-    if turn.kind is Kind.GENERATIVE:
+    if turn.kind == GENERATIVE:
         burst = replica.burst - (turn.report == replica.report)
         put_replica(d, replace(replica, in_flight=replica.in_flight - 1, burst=burst))
     else:
@@ -265,6 +277,6 @@ def uncount(d: Draft, turn: Turn) -> None:
     mark_dirty(d, turn.replica)
     count_caller(d, turn.flow, in_flight=-1)
     dataplane = dataplane_of(d, turn.dataplane)
-    put_dataplane(d, replace(dataplane, in_flight=dataplane.in_flight - 1, turns=dataplane.turns.remove(turn.id), active_at=d.now))
+    put_dataplane(d, replace(dataplane, in_flight=dataplane.in_flight - 1, turns=dataplane.turns.delete(turn.id), active_at=d.now))
     disarm(d, turn.expires, Timer.TURN, turn.id)
     d.turns = d.turns.delete(turn.id)

@@ -46,9 +46,9 @@ class Policy(Struct, frozen=True, gc=False):
     """
     `absorb` runs after the tables have absorbed the event. `flow_key` orders flows (smaller first) and is evaluated again for each flow
     that an event touched; `place_in_flow` orders a flow's turns and is fixed when a turn is first held. `opens` says whether a replica
-    takes any turn of a queue, `admits` whether it takes this one: None, or why not. What `opens` refuses `admits` must refuse too, so that
-    a full pool costs one question. `choose` picks among replicas that admit the turn. `reserve` is how long a paused branch holds a place:
-    seconds, 0 not at all.
+    takes any turn of a queue (so that a full pool costs one question), `admits` whether it takes this one where `opens` agrees: None, or
+    why not. A replica that opens for batch opens for interactive turns too. `choose` picks among replicas that admit the turn. `reserve`
+    is how long a paused branch holds a place: seconds, 0 not at all.
     """
 
     initial: Callable[[Settings], Any]
@@ -83,11 +83,12 @@ def _opens(facts: Facts, replica: Replica, queue: QueueKey) -> HoldReason | None
 
 
 def _admits(facts: Facts, replica: Replica, turn: Turn) -> HoldReason | None:
-    return admission.admits(replica, turn.kind.value, turn.turn_class, facts.settings)
+    del facts, replica, turn
+    return None  # `opens` has said it all
 
 
 def _choose(facts: Facts, turn: Turn, home: str, replicas: Sequence[Replica]) -> Replica:
-    return admission.most_room(replicas, turn.kind.value, turn.turn_class, home, facts.settings)
+    return admission.most_room(replicas, turn.kind, turn.turn_class, home, facts.settings)
 
 
 def _reserve(facts: Facts, turn_class: TurnClass) -> float:

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from luftpause.scheduler.core.decisions import Forget
 from luftpause.scheduler.core.indexes import Draft, arm, bump, disarm, reserve_places
-from luftpause.scheduler.core.model import Branch, Lane, Phase, Run, Timer, Turn
+from luftpause.scheduler.core.model import PHASES, Branch, Lane, Phase, Run, Timer, Turn
 
 INFINITE = float("inf")
 
@@ -22,6 +22,8 @@ def lane_of(run: Run, model: str) -> Lane | None:
 
 
 def with_lane(run: Run, lane: Lane) -> Run:
+    if len(run.lanes) == 1 and run.lanes[0].model == lane.model:
+        return replace(run, lanes=(lane,))
     others = [other for other in run.lanes if other.model != lane.model]
     return replace(run, lanes=tuple(sorted((*others, lane), key=lambda other: other.model)))
 
@@ -30,9 +32,9 @@ def put_run(d: Draft, run: Run) -> Run:
     """Store it, with its phase worked out and counted."""
     old = d.runs.get(run.key)
     phase = phase_of(run)
-    if phase is not run.phase:
+    if phase != run.phase:
         run = replace(run, phase=phase)
-    if old is None or old.phase is not phase or old.turn_class is not run.turn_class:
+    if old is None or old.phase != phase or old.turn_class is not run.turn_class:
         if old is not None:
             _count_phase(d, old, -1)
         _count_phase(d, run, 1)
@@ -46,14 +48,22 @@ def put_run(d: Draft, run: Run) -> Run:
 def phase_of(run: Run) -> Phase:
     """Generating wins over paused, paused over idle."""
     if run.in_flight:
-        return Phase.GENERATING
-    return Phase.PAUSED if any(lane.branches for lane in run.lanes) else Phase.IDLE
+        return "generating"
+    for lane in run.lanes:
+        if lane.branches:
+            return "paused"
+    return "idle"
 
 
 def _count_phase(d: Draft, run: Run, by: int) -> None:
-    key = (run.phase.value, int(run.turn_class))
-    count = d.phases.get(key, 0) + by
-    d.phases = d.phases.set(key, count) if count else d.phases.delete(key)
+    slot = phase_slot(run.phase, run.turn_class)
+    counts = d.phases
+    d.phases = (*counts[:slot], counts[slot] + by, *counts[slot + 1 :])
+
+
+def phase_slot(phase: Phase, turn_class: int) -> int:
+    """Where `State.phases` counts such runs."""
+    return PHASES.index(phase) * 2 + turn_class
 
 
 def forget(d: Draft, run: Run) -> None:
@@ -64,6 +74,13 @@ def forget(d: Draft, run: Run) -> None:
     d.runs = d.runs.delete(run.key)
     bump(d, "runs_forgotten")
     d.decisions.append(Forget(run.id))
+
+
+def forget_unused(d: Draft, key: str) -> None:
+    """A run whose only turn was never placed leaves nothing behind."""
+    run = d.runs.get(key)
+    if run is not None and not run.lanes and not run.held and not run.in_flight and not run.responses:
+        forget(d, run)
 
 
 def prolong(d: Draft, run: Run, due: float) -> None:
@@ -143,6 +160,8 @@ def follow(d: Draft, run: Run, turn: Turn) -> Run:
     its lane with the same conversation head; where either head is unknown they count as the same. So a sub-agent that starts under the
     same run id does not end its sibling's branch.
     """
+    if not any(lane.branches for lane in run.lanes):
+        return run
     lanes: list[Lane] = []
     for lane in run.lanes:
         kept: list[Branch] = []

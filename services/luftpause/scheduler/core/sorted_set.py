@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 T = TypeVar("T")
-WIDTH = 48  # most items of a leaf and kids of an inner node
+WIDTH = 96  # most items of a leaf and kids of an inner node
 
 
 class Inner(Struct, frozen=True, gc=False):
@@ -19,6 +19,13 @@ class Inner(Struct, frozen=True, gc=False):
 
     lows: tuple[Any, ...]
     kids: tuple[Any, ...]
+
+
+class Halves(Struct, frozen=True, gc=False):
+    """A node that has outgrown its width."""
+
+    left: Any
+    right: Any
 
 
 Node = Any  # tuple (leaf) | Inner
@@ -42,7 +49,8 @@ class SortedSet(Struct, Generic[T], frozen=True, gc=False):
     def __contains__(self, item: object) -> bool:
         node = self.root
         while type(node) is Inner:
-            node = node.kids[max(bisect_right(node.lows, item) - 1, 0)]  # pyright: ignore[reportArgumentType]
+            at = bisect_right(node.lows, item)  # pyright: ignore[reportArgumentType]
+            node = node.kids[at - 1 if at else 0]
         at = bisect_left(node, item)
         return at < len(node) and node[at] == item
 
@@ -60,10 +68,11 @@ class SortedSet(Struct, Generic[T], frozen=True, gc=False):
 
     def add(self, item: T) -> "SortedSet[T]":
         """With `item`; itself if it has it already."""
-        left, right, grown = _add(self.root, item)
-        if not grown:
+        root = _add(self.root, item)
+        if root is self.root:
             return self
-        root = left if right is None else Inner((_low(left), _low(right)), (left, right))
+        if type(root) is Halves:
+            root = Inner((_low(root.left), _low(root.right)), (root.left, root.right))
         return SortedSet(root, self.size + 1)
 
     def remove(self, item: T) -> "SortedSet[T]":
@@ -84,51 +93,58 @@ def _low(node: Node) -> Any:
 
 
 def _walk(node: Node) -> Iterator[Any]:
-    if type(node) is Inner:
-        for kid in node.kids:
-            yield from _walk(kid)
-    else:
+    if type(node) is not Inner:
         yield from node
+        return
+    for kid in node.kids:
+        if type(kid) is Inner:
+            yield from _walk(kid)
+        else:
+            yield from kid
 
 
-def _add(node: Node, item: Any) -> tuple[Node, Node | None, bool]:
-    """The node with `item`, its right half if it had to be split, and whether anything changed."""
+def _add(node: Node, item: Any) -> Node:
+    """The node with `item`; the same object if it has it; Halves if it had to be split."""
     if type(node) is Inner:
         return _add_below(node, item)
     at = bisect_left(node, item)
     if at < len(node) and node[at] == item:
-        return node, None, False
+        return node
     grown = (*node[:at], item, *node[at:])
     if len(grown) <= WIDTH:
-        return grown, None, True
+        return grown
     # Time-ordered items arrive at the end: leave the left leaf nearly full then, so that leaves don't stay half empty.
     cut = WIDTH - 4 if at == len(node) else len(grown) // 2
-    return grown[:cut], grown[cut:], True
+    return Halves(grown[:cut], grown[cut:])
 
 
-def _add_below(node: Inner, item: Any) -> tuple[Node, Node | None, bool]:
-    at = max(bisect_right(node.lows, item) - 1, 0)
-    left, right, grown = _add(node.kids[at], item)
-    if not grown:
-        return node, None, False
+def _add_below(node: Inner, item: Any) -> Node:
     lows, kids = node.lows, node.kids
-    low = min(lows[at], item)
-    if right is None:
-        if low is not lows[at]:
-            lows = (*lows[:at], low, *lows[at + 1 :])
-        return Inner(lows, (*kids[:at], left, *kids[at + 1 :])), None, True
-    lows = (*lows[:at], low, _low(right), *lows[at + 1 :])
-    kids = (*kids[:at], left, right, *kids[at + 1 :])
+    at = bisect_right(lows, item)
+    if at:
+        at -= 1
+    else:
+        lows = (item, *lows[1:])
+    old = kids[at]
+    new = _add(old, item)
+    if new is old:
+        return node
+    if type(new) is not Halves:
+        return Inner(lows, (*kids[:at], new, *kids[at + 1 :]))
+    lows = (*lows[: at + 1], _low(new.right), *lows[at + 1 :])
+    kids = (*kids[:at], new.left, new.right, *kids[at + 1 :])
     if len(kids) <= WIDTH:
-        return Inner(lows, kids), None, True
+        return Inner(lows, kids)
     cut = len(kids) // 2
-    return Inner(lows[:cut], kids[:cut]), Inner(lows[cut:], kids[cut:]), True
+    return Halves(Inner(lows[:cut], kids[:cut]), Inner(lows[cut:], kids[cut:]))
 
 
 def _remove(node: Node, item: Any) -> Node:
     """The node without `item`; the same object if it was not there; an empty tuple if nothing is left."""
     if type(node) is Inner:
-        at = max(bisect_right(node.lows, item) - 1, 0)
+        at = bisect_right(node.lows, item)
+        if at:
+            at -= 1
         new = _remove(node.kids[at], item)
         return node if new is node.kids[at] else _with_kid(node, at, new)
     at = bisect_left(node, item)
@@ -140,10 +156,12 @@ def _remove(node: Node, item: Any) -> Node:
 def _with_kid(node: Inner, at: int, new: Node) -> Node:
     """The node with a shrunk kid: an empty one goes, a small leaf joins the next one."""
     lows, kids = node.lows, node.kids
+    if type(new) is Inner or len(new) >= WIDTH // 4:  # the usual case
+        return Inner(lows, (*kids[:at], new, *kids[at + 1 :]))
     after: Node = kids[at + 1] if at + 1 < len(kids) else None
-    if new == ():
+    if not new:
         lows, kids = (*lows[:at], *lows[at + 1 :]), (*kids[:at], *kids[at + 1 :])
-    elif type(after) is type(new) is not Inner and len(new) < WIDTH // 4 and len(after) < WIDTH // 2:
+    elif after is not None and type(after) is not Inner and len(after) < WIDTH // 2:
         lows, kids = (*lows[: at + 1], *lows[at + 2 :]), (*kids[:at], (*new, *after), *kids[at + 2 :])
     else:
         kids = (*kids[:at], new, *kids[at + 1 :])

@@ -70,7 +70,7 @@ def _no_replica(d: Draft, id_: str) -> None:
         return
     if d.now >= turn.no_replica_since + d.settings.no_replica_seconds:
         refuse(d, turn, no_replica(turn.model, d.settings.probe_seconds))
-        turns.forget_unused(d, turn.run)
+        runs.forget_unused(d, turn.run)
 
 
 def _turn(d: Draft, id_: str) -> None:
@@ -122,7 +122,7 @@ def _retell(d: Draft, turn: Turn, judged: Refusal | HoldReason | None, able: lis
     if isinstance(judged, Refusal):
         d.expiries_left -= 1
         refuse(d, turn, judged)
-        turns.forget_unused(d, turn.run)
+        runs.forget_unused(d, turn.run)
         return
     reason = judged
     if reason is None:

@@ -18,11 +18,11 @@ from luftpause.scheduler.core.events import (
     TurnReturned,
     TurnStarted,
 )  # fmt: skip
-from luftpause.scheduler.core.identity import Identity, answered, by_ids, carried, forget_response, remember_response, resolve
+from luftpause.scheduler.core.identity import Identity, answered, by_ids, carried, forget_response, id_key, remember_response, resolve
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, disarm, put_dataplane, put_replica, put_turn
-from luftpause.scheduler.core.model import Run, Timer, Turn, TurnPhase, Twin
+from luftpause.scheduler.core.model import GENERATIVE, Run, Timer, Turn, TurnPhase, Twin
 from luftpause.scheduler.core.placement import drop_waiting, place_or_hold, placed, queue_key, refuse, requeue_lane, uncount
-from luftpause.scheduler.core.runs import forget, forget_memory, lane_of, pause, put_run, run_key, with_lane
+from luftpause.scheduler.core.runs import forget, forget_memory, forget_unused, lane_of, pause, put_run, run_key, with_lane
 from luftpause.scheduler.core.verdicts import RUN_ENDED, Refusal, candidates, verdict
 
 FAILURES_COUNTED = frozenset({
@@ -38,15 +38,15 @@ def requested(d: Draft, e: TurnRequested) -> None:
     if known is not None and _asked_again(d, known, e):
         return
     turn = _turn(e)
-    judged = verdict(d, key := queue_key(d, turn), candidates(d, key))
-    identity = resolve(d, e) if e.kind is Kind.GENERATIVE else Identity()
+    identity = resolve(d, e, turn.id_keys) if e.kind is Kind.GENERATIVE else Identity()
     turn = replace(turn, run_id=identity.run or e.fresh_run, stated=identity.stated, kept_home=identity.home)
-    if isinstance(judged, Refusal):
-        refuse(d, turn, judged)
-        return
+    if (turn.kind, turn.model) not in d.servers:
+        judged = verdict(d, key := queue_key(d, turn), candidates(d, key))
+        if isinstance(judged, Refusal):  # before it is registered anywhere
+            refuse(d, turn, judged)
+            return
     dataplane = dataplane_of(d, e.dataplane)
-    put_dataplane(d, replace(dataplane, turns=dataplane.turns.add(turn.id)))
-    put_turn(d, turn)
+    put_dataplane(d, replace(dataplane, turns=dataplane.turns.set(turn.id, True)))
     if identity.unknown_ids and _others_active(d, e.dataplane):
         _wait_for_ids(d, turn)
     else:
@@ -54,11 +54,13 @@ def requested(d: Draft, e: TurnRequested) -> None:
 
 
 def _turn(e: TurnRequested) -> Turn:
+    ids = tuple(filter(None, e.tool_call_ids))
+    keys = tuple([id_key(e.principal, e.caller, id_, e.head_digest) for id_ in ids])
     return Turn(
-        id=e.turn, attempt=e.attempt, dataplane=e.dataplane, run="", run_id=e.fresh_run, model=e.model, kind=e.kind,
+        id=e.turn, attempt=e.attempt, dataplane=e.dataplane, run="", run_id=e.fresh_run, model=e.model, kind=e.kind.value,
         turn_class=e.turn_class, caller=e.caller, principal=e.principal, flow=run_key(e.principal, e.caller),
-        arrived=min(e.arrived or e.now, e.now), api=e.api, parent=e.parent, ids=tuple(id_ for id_ in e.tool_call_ids if id_),
-        head_digest=e.head_digest, body_hash=e.body_hash, without=tuple(dict.fromkeys(e.without)),
+        arrived=min(e.arrived or e.now, e.now), api=e.api, parent=e.parent, ids=ids, id_keys=keys,
+        head_digest=e.head_digest, body_hash=e.body_hash, without=tuple(sorted(set(e.without))),
     )  # fmt: skip
 
 
@@ -76,13 +78,13 @@ def _asked_again(d: Draft, turn: Turn, e: TurnRequested) -> bool:
 
 def admit(d: Draft, turn: Turn) -> None:
     """Its run is known now: place it or hold it."""
-    arrived = _inherited(d, turn)
-    if turn.kind is Kind.GENERATIVE:
+    if d.twins:
+        turn = replace(turn, arrived=_inherited(d, turn))
+    if turn.kind == GENERATIVE:
         key = run_key(turn.principal, turn.run_id)
-        turn = replace(turn, run=key, arrived=arrived)
+        turn = replace(turn, run=key)
         run = d.runs.get(key) or Run(key, turn.run_id, turn.principal, turn.caller, turn.turn_class, turn.parent, seen=d.now)
         put_run(d, carried(d, replace(run, turn_class=turn.turn_class, caller=turn.caller, seen=d.now, ended=False), turn))
-    put_turn(d, turn)
     place_or_hold(d, turn)
 
 
@@ -99,7 +101,7 @@ def _inherited(d: Draft, turn: Turn) -> float:
 
 def _twin_keys(turn: Turn) -> list[tuple[str, str]]:
     keys: list[tuple[str, str]] = []
-    if turn.kind is Kind.GENERATIVE:
+    if turn.kind == GENERATIVE:
         keys.append(("run", run_key(turn.principal, turn.run_id)))
     if turn.body_hash:
         keys.append((turn.flow, turn.body_hash.hex()))
@@ -159,7 +161,7 @@ def tool_call_seen(d: Draft, e: ToolCallSeen) -> None:
         waiting = d.turns[id_]
         if set(waiting.ids).isdisjoint(e.ids):
             continue
-        found, _ = by_ids(d, waiting.principal, waiting.caller, waiting.ids, waiting.head_digest)
+        found, _ = by_ids(d, waiting.id_keys, waiting.head_digest)
         if found is not None:
             identified(d, waiting, found.id)
 
@@ -187,13 +189,6 @@ def abandoned(d: Draft, e: TurnAbandoned) -> None:
     forget_unused(d, turn.run)
 
 
-def forget_unused(d: Draft, key: str) -> None:
-    """A run whose only turn was never placed leaves nothing behind."""
-    run = d.runs.get(key)
-    if run is not None and not run.lanes and not run.held and not run.in_flight and not run.responses:
-        forget(d, run)
-
-
 def returned(d: Draft, e: TurnReturned) -> None:
     turn = d.turns.get(e.turn)
     if turn is None or turn.attempt != e.attempt or turn.phase is not TurnPhase.IN_FLIGHT:
@@ -207,11 +202,11 @@ def returned(d: Draft, e: TurnReturned) -> None:
         turn, attempt=turn.attempt + 1, phase=TurnPhase.HELD, replica="", turn_seq=0, reason=None, kept_home=kept, first_token=False
     )
     if e.reason is ReturnReason.UNREACHABLE:
-        turn = replace(turn, kept_home="" if kept == name else kept, without=(*turn.without, name))
+        turn = replace(turn, kept_home="" if kept == name else kept, without=tuple(sorted((*turn.without, name))))
     elif (replica := d.replicas.get(name)) is not None:
         put_replica(d, full(replica))
     dataplane = dataplane_of(d, turn.dataplane)
-    put_dataplane(d, replace(dataplane, turns=dataplane.turns.add(turn.id)))
+    put_dataplane(d, replace(dataplane, turns=dataplane.turns.set(turn.id, True)))
     put_turn(d, turn)
     place_or_hold(d, turn)
     _run_over(d, turn.run)

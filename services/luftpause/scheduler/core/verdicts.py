@@ -10,7 +10,7 @@ The rules for a model that nobody is known to serve:
 from msgspec import Struct
 
 from luftpause.scheduler.core.decisions import HoldReason
-from luftpause.scheduler.core.indexes import Draft, bound_home, serves, takes_kind
+from luftpause.scheduler.core.indexes import Draft, bound_home, serves, speaks, takes_kind
 from luftpause.scheduler.core.model import Health, QueueKey, Replica
 
 MODELS_NAMED_MAX = 50  # in an error message
@@ -31,13 +31,10 @@ def candidates(d: Draft, key: QueueKey) -> list[Replica]:
     """Healthy replicas that these turns may go to now, in configured order."""
     home = bound_home(d, key)
     names = (home,) if home else d.servers.get((key.kind, key.model), ())
-    found: list[Replica] = []
-    for name in names:
-        replica = d.replicas[name]
-        barred = name in key.without or name in key.unusable or name in key.suspect
-        if not barred and replica.health is Health.HEALTHY and serves(replica, key.kind, key.model, key.api):
-            found.append(replica)
-    return found
+    replicas = [d.replicas[name] for name in names]
+    found = [replica for replica in replicas if replica.health is Health.HEALTHY and speaks(replica, key.kind, key.api)]
+    barred = key.without + key.unusable + key.suspect
+    return [replica for replica in found if replica.name not in barred] if barred else found
 
 
 def verdict(d: Draft, key: QueueKey, able: list[Replica]) -> Refusal | HoldReason | None:
