@@ -51,6 +51,7 @@ class Supervisor:
         self._stale = asyncio.Event()
         self._error = "not connected yet"
         self._was_up = False
+        self._stopping = False
         self._calls = 0
         self._refusals = http.Refusals()
         self._log = Log("runtime.tools")
@@ -60,6 +61,7 @@ class Supervisor:
         self._task = asyncio.create_task(self._supervise(), name=f"tools of {self.name}")
 
     async def stop(self) -> None:
+        self._stopping = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -240,7 +242,7 @@ class Supervisor:
         """No new calls from here on, and no tools; the first reason is the one that counts."""
         if self._client is None and self._was_up:
             return
-        if self._client is not None or why != self._error:
+        if not self._stopping and (self._client is not None or why != self._error):
             self._log.warning("no connection to an MCP server", server=self.name, error=why)
         self._error = why
         self._connected.clear()
