@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import shutil
+import sys
 import tempfile
 import textwrap
 import time
@@ -166,7 +168,16 @@ def _closing(result: Result) -> str:
 {result.completed} of {result.agents} sub-agents completed {times}.
 Everything is stopped again. To attach a client of your own, start luftpause and leave it running:
 
-  luftpause up{flag}
+  {_program()} up{flag}
 
 {how_to_attach(stack.DEFAULT_ADDRESSES, result.model)}
 """
+
+
+def _program() -> str:
+    """What to type for this program: its name where the shell finds it, else its path as it was typed."""
+    typed = sys.argv[0]
+    if Path(typed).name != "luftpause":
+        return f"{sys.executable} -m luftpause"
+    found = shutil.which("luftpause")
+    return "luftpause" if found is not None and Path(found).resolve() == Path(typed).resolve() else typed
