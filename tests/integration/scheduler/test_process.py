@@ -93,9 +93,12 @@ async def test_a_turn_is_placed_on_the_engine_that_serves_its_model_and_counted_
         shown = await status(process)
         assert shown["events"]["TurnRequested"] == 1
         assert [session["dataplane"] for session in shown["sessions"]] == ["dp"]
+        (replica,) = shown["state"]["replicas"]
+        assert (replica["name"], replica["health"], replica["in_flight"], replica["load"]) == ("a", "healthy", 1, "known")
         await p.send(pb.Fact(turn_finished=pb.TurnFinished(turn="t", attempt=1, finish_reason="stop")))
         await p.send(asks("u"))
         assert (await p.next("placed")).placed.turn == "u"
+        assert (await status(process))["state"]["replicas"][0]["in_flight"] == 1
         assert await ends(process) < 2
 
 
