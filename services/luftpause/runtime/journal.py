@@ -117,8 +117,10 @@ class Journal:
 
     def worth_compacting(self, drop: Sequence[str]) -> bool:
         """Is most of a large journal of no use any more? `drop`: finished runs that nobody needs."""
+        if self._file.end <= self._config.journal_compact_bytes:
+            return False
         dropped = sum(self._lines[run].bytes_kept for run in drop if run in self._lines)
-        return self._file.end > self._config.journal_compact_bytes and 2 * (self._spare + dropped) > self._file.end
+        return 2 * (self._spare + dropped) > self._file.end
 
     async def compact(self, drop: Sequence[str]) -> None:
         """Rewrite the file without the runs `drop`, and of other finished runs with their first and last event only.
@@ -131,7 +133,7 @@ class Journal:
         finished: set[str] = set()
 
         def rewrite() -> None:
-            finished.update(entry.run for entry in self._entries() if isinstance(entry.event, Finished))
+            finished.update(entry.run for entry in self._ends())
             self._file.replace(self._kept(gone, finished))
 
         await self._writer.put(Job(rewrite))
@@ -167,10 +169,11 @@ class Journal:
             if entry.run not in finished or lasting(entry.event):
                 yield line + b"\n"
 
-    def _entries(self) -> Iterator[Entry]:
+    def _ends(self) -> Iterator[Entry]:
+        """The last events of the runs that have ended. Most lines needn't be decoded for that."""
         for _, line in self._file.lines():
-            entry = decode(line)
-            if isinstance(entry, Entry):
+            entry = decode(line) if b'"finished"' in line else None
+            if isinstance(entry, Entry) and isinstance(entry.event, Finished):
                 yield entry
 
     def _forget_refused(self, run: str, future: asyncio.Future[None]) -> None:

@@ -192,6 +192,14 @@ async def test_a_lost_connection_is_retried_under_the_same_run_and_then_fails(co
     )
 
 
+async def test_rate_limits_do_not_use_up_the_retries(config: RuntimeConfig) -> None:
+    limited, lost = TurnError("429", retry_after_s=7, limited=True), TurnError("lost", retry_after_s=0)
+    clock = Clock()
+    async with service(config, ScriptedModel(limited, lost, limited, limited, lost, limited, lost, text("42")), clock=clock) as runs:
+        assert (await finish(runs, SpawnRequest("t"))).answer == "42"
+    assert clock.slept == [7, 0.5, 7, 7, 1, 7, 2]
+
+
 async def test_an_error_that_no_retry_mends_fails_at_once_with_the_engines_words(config: RuntimeConfig) -> None:
     model = ScriptedModel(TurnError("context too long", retry_after_s=None))
     async with service(config, model) as runs:
