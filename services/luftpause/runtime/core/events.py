@@ -1,7 +1,7 @@
 """Which facts about a run does the journal hold?
 
-Every event is one journal line. Fields may be added with a default; none is renamed, removed or given another meaning, because old
-journals are read for as long as their runs are kept. Times are wall-clock seconds since the epoch.
+Every event is one journal line. Fields may be added with a default; none is renamed, removed or given another meaning or default (defaults
+aren't written), because old journals are read for as long as their runs are kept. Times are wall-clock seconds since the epoch.
 """
 
 from msgspec import Struct
