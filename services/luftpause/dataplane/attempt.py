@@ -106,7 +106,7 @@ class Attempt:
         verdict = judge(
             head.status,
             payload,
-            stream=kind_of(head) == EVENT_STREAM,
+            stream=head.kind == EVENT_STREAM,
             done=done,
             holds_busy=relay.holds_busy,
             bytes_max=relay.config.look_bytes_max,
@@ -148,7 +148,7 @@ class Attempt:
         turn, conn = self._turn, self._conn
         self.passed = True
         turn.passed()
-        stream = kind_of(head) == EVENT_STREAM
+        stream = head.kind == EVENT_STREAM
         self._observer = turn.observer(head, stream=stream)
         hide = EventFilter(is_usage_only, turn.relay.config.event_bytes_max) if turn.hides_usage and stream else None
         passing = Passing(head, turn.version, hide)
@@ -160,7 +160,7 @@ class Attempt:
         if stream:
             self.deadline = self.sent_at + turn.relay.config.first_byte_seconds
             turn.relay.sweep.watch(self)
-            if all(name != b"cache-control" for name, _ in head.headers):
+            if b"cache-control" not in head.named:
                 ours += b"cache-control: no-cache\r\n"
         framing = passing.framing if conn.keeps else passing.framing + CLOSE
         return passed_head(head.status, head.phrase, head.headers, ours=ours + conn.more, framing=framing)
@@ -199,11 +199,3 @@ class Attempt:
             return
         self.abort()
         self._turn.broken("sent no event", "first_byte_timeout")
-
-
-def kind_of(head: AnswerHead) -> bytes:
-    """The media type of an answer, or `compressed` if nobody here can read it."""
-    named = dict(head.headers)
-    if named.get(b"content-encoding", b"identity").lower() != b"identity":
-        return b"compressed"
-    return named.get(b"content-type", b"").partition(b";")[0].strip().lower()

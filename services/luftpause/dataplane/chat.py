@@ -1,8 +1,8 @@
 """What does the body of a Chat Completions request say about its turn?"""
 
+import functools
 import json
 import re
-from collections.abc import Iterator
 from typing import Any, Final, cast
 
 import msgspec
@@ -15,6 +15,8 @@ from luftpause.dataplane.rejection import Rejection
 
 TOOL_CALL_IDS_MAX: Final = 64  # echoed ids that are looked up
 HEAD_MESSAGES_MAX: Final = 16  # before the first user message
+KNOWN_MAX: Final = 256  # heads whose digest is remembered
+KNOWN_BYTES_MAX: Final = 16_384  # longer ones are not: they would take memory
 SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 ASKS_USAGE: Final = b'"stream_options":{"include_usage":true}'
 
@@ -72,7 +74,7 @@ def read_chat(body: bytes, key: bytes) -> Reading | Rejection:
         mentions_usage=found.stream_options is not None,
         tool_call_ids=ids,
         # Without tools no answer carries ids, and without ids nobody asks for the digest.
-        head_digest=head_digest(head_texts(messages), key) if ids or found.tools is not UNSET else b"",
+        head_digest=digest_of(messages, key) if ids or found.tools is not UNSET else b"",
     )
 
 
@@ -116,21 +118,29 @@ def echoed_ids(messages: list[Message]) -> tuple[str, ...]:
     return tuple(found)[:TOOL_CALL_IDS_MAX]
 
 
-def head_texts(messages: list[Message]) -> Iterator[tuple[str, str]]:
-    """Role and text of the system prompt and of the first user message."""
+def digest_of(messages: list[Message], key: bytes) -> bytes:
+    """The digest of system prompt and first user message; remembered, as an agent sends the same head with every turn."""
+    head: list[tuple[str, bytes]] = []
     for message in messages[:HEAD_MESSAGES_MAX]:
-        if message.role in {"system", "developer"}:
-            yield "system", _text(message.content)
-        elif message.role == "user":
-            yield "user", _text(message.content)
-            return
+        if message.role in {"system", "developer", "user"}:
+            head.append(("user" if message.role == "user" else "system", b"" if message.content is UNSET else bytes(message.content)))
+        if message.role == "user":
+            break
+    digest = _known_digest if sum(len(content) for _, content in head) <= KNOWN_BYTES_MAX else _digest
+    return digest(tuple(head), key)
 
 
-def _text(content: Raw | UnsetType) -> str:
-    """The text of a message whose content is a string, a list of parts, null or missing."""
-    if content is UNSET:
+def _digest(head: tuple[tuple[str, bytes], ...], key: bytes) -> bytes:
+    return head_digest([(role, _text(content)) for role, content in head], key)
+
+
+_known_digest = functools.lru_cache(maxsize=KNOWN_MAX)(_digest)
+
+
+def _text(raw: bytes) -> str:
+    """The text of a message whose content is a string, a list of parts, null or missing (empty)."""
+    if not raw:
         return ""
-    raw = bytes(content)
     try:
         value: object = orjson.loads(raw)
     except orjson.JSONDecodeError:

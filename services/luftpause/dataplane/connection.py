@@ -16,11 +16,16 @@ BODILESS: Final = frozenset({204, 304})
 
 
 class AnswerHead(Struct, gc=False):
-    """The head of an engine's final answer; header names are lower case. `keeps`: the connection may be used again."""
+    """The head of an engine's final answer; header names are lower case. `keeps`: the connection may be used again.
+
+    `kind` is the media type; `compressed` if nobody here can read the body.
+    """
 
     status: int
     phrase: str
     headers: list[tuple[bytes, bytes]]
+    named: dict[bytes, bytes]
+    kind: bytes
     framing: Framing
     keeps: bool
 
@@ -247,11 +252,12 @@ class HeadParser:
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             return None
         status = parser.get_status_code()
-        framing = _framing(status, dict(found.headers))
+        named = dict(found.headers)
+        framing = _framing(status, named)
         if framing is None or len(found.headers) > headers_max:
             return None
         keeps = parser.should_keep_alive() and not isinstance(framing, UntilClose)
-        return AnswerHead(status, found.phrase.decode("latin-1"), found.headers, framing, keeps)
+        return AnswerHead(status, found.phrase.decode("latin-1"), found.headers, named, _kind(named), framing, keeps)
 
     def on_status(self, phrase: bytes) -> None:
         self.phrase += phrase
@@ -268,3 +274,9 @@ def _framing(status: int, headers: dict[bytes, bytes]) -> Framing | None:
         return Chunked() if coding.strip().lower() == b"chunked" else None
     length = headers.get(b"content-length")
     return Counted(int(length)) if length is not None else UntilClose()
+
+
+def _kind(headers: dict[bytes, bytes]) -> bytes:
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        return b"compressed"
+    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower()

@@ -4,8 +4,10 @@ The digest covers the text of the system prompt and of the first user message, a
 turn: structure, `cache_control`, ids, dates.
 """
 
+import functools
 import hashlib
 import re
+import zlib
 from collections.abc import Iterable
 from typing import Final
 
@@ -29,19 +31,21 @@ BEFORE, AFTER = 40, 44  # characters around a year that may belong to its date
 
 def head_digest(texts: Iterable[tuple[str, str]], key: bytes) -> bytes:
     """Keyed BLAKE2b-128 of (role, text) pairs; `key` has at most 64 bytes."""
-    digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=key)
-    for role, text in texts:
-        digest.update(b"\0" + role.encode() + b"\0")
-        digest.update(undated(bounded(text)).encode("utf-8", "surrogatepass"))
+    digest = _keyed(key).copy()
+    digest.update("".join(f"\0{role}\0{undated(bounded(text))}" for role, text in texts).encode("utf-8", "surrogatepass"))
     return digest.digest()
 
 
-def body_hash(body: bytes, key: bytes) -> bytes:
-    """Recognises a retry of the same request: keyed BLAKE2b-128 of length and both ends."""
-    digest = hashlib.blake2b(len(body).to_bytes(8, "big"), digest_size=DIGEST_BYTES, key=key)
-    digest.update(body[:TEXT_CHARS_MAX])
-    digest.update(body[-TEXT_CHARS_MAX:])
-    return digest.digest()
+def body_hash(body: bytes) -> bytes:
+    """Recognises a retry of the same request: length and CRC-32 of both ends. No more than that hangs on it than a place in a queue."""
+    ends = body if len(body) <= 2 * TEXT_CHARS_MAX else body[:TEXT_CHARS_MAX] + body[-TEXT_CHARS_MAX:]
+    return len(body).to_bytes(4, "big") + zlib.crc32(ends).to_bytes(4, "big")
+
+
+@functools.lru_cache(maxsize=8)
+def _keyed(key: bytes) -> "hashlib.blake2b":
+    """To be copied: mixing the key in costs more than a short text."""
+    return hashlib.blake2b(digest_size=DIGEST_BYTES, key=key)
 
 
 def bounded(text: str) -> str:

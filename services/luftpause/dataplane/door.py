@@ -21,14 +21,6 @@ Serve = Callable[["Conn", "Request"], None]
 MethodsOf = Callable[[str], frozenset[str]]
 
 
-def path_of(target: bytes) -> str:
-    """The path of a request target, without query and without a slash at its end."""
-    path = target.partition(b"?")[0].decode("latin-1")
-    if not path.startswith("/") and "://" in path:
-        path = "/" + path.partition("://")[2].partition("/")[2]
-    return path.rstrip("/") or "/"
-
-
 class Door:
     """What all client connections share. `relayed` are the paths (POST only) that go to engines; the rest is the ASGI app's.
 
@@ -49,7 +41,7 @@ class Door:
 
     def check(self, reader: Reader) -> Rejection | None:
         """May this request be served? Asked when its head is complete."""
-        path = path_of(reader.target)
+        path = reader.path
         rejection = self._check_sender(reader, path)
         if rejection is not None:
             return rejection

@@ -64,33 +64,20 @@ class Chunked:
 
     def feed(self, data: bytes) -> int:
         """Raises FramingError."""
-        if not (self._left or self._after_chunk or self._trailers or self._part):
-            whole = self._whole_chunk(data)
-            if whole is not None:
-                self.payload = whole
-                return len(data)
-        before = len(self._part)
+        pieces: list[bytes] = []
+        before, at = len(self._part), 0
         if before:
             data = self._part + data
             self._part = b""
-        pieces: list[bytes] = []
-        end = self._walk(data, pieces)
+        if not (self._left or self._after_chunk or self._trailers):
+            at = _whole_chunks(data, pieces)
+        if at != len(data):
+            at = self._walk(data, at, pieces)
         self.payload = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        return end - before
+        return at - before
 
-    @staticmethod
-    def _whole_chunk(data: bytes) -> bytes | None:
-        """The payload, if the read is exactly one chunk: what nearly every read of a stream is."""
-        match = SIZE_LINE.match(data)
-        if match is None:
-            return None
-        start, end = match.end(), len(data) - 2
-        if end - start != int(match[1], 16) or start == end or not data.endswith(b"\r\n"):
-            return None
-        return data[start:end]
-
-    def _walk(self, data: bytes, pieces: list[bytes]) -> int:
-        at, size = 0, len(data)
+    def _walk(self, data: bytes, at: int, pieces: list[bytes]) -> int:
+        size = len(data)
         while at < size and not self.done:
             if self._left:
                 piece = data[at : at + self._left]
@@ -140,6 +127,19 @@ class Chunked:
         if len(self._part) > LINE_BYTES_MAX:
             raise FramingError("endless line between chunks")
         return len(data)
+
+
+def _whole_chunks(data: bytes, pieces: list[bytes]) -> int:
+    """Take what is whole: nearly every read of a stream is some complete chunks. Returns where the rest begins."""
+    at = 0
+    while (match := SIZE_LINE.match(data, at)) is not None:
+        start = match.end()
+        end = start + int(match[1], 16)
+        if start == end or start - at > LINE_BYTES_MAX or data[end : end + 2] != b"\r\n":
+            break
+        pieces.append(data[start:end])
+        at = end + 2
+    return at
 
 
 Framing = Counted | UntilClose | Chunked

@@ -13,7 +13,7 @@ import uvicorn
 from msgspec import Struct
 from uvicorn.server import ServerState
 
-from luftpause.dataplane.door import Door, path_of
+from luftpause.dataplane.door import Door
 from luftpause.dataplane.reader import Reader
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import CONTINUE, refusal
@@ -179,7 +179,7 @@ class Conn(asyncio.Protocol):
         if self._refused is not None:
             self.answer(refusal(self._refused, more=self.more, close=not self.keeps, bodiless=reader.method == "HEAD"))
             return
-        request = Request(reader.method, path_of(reader.target), reader.target, reader.headers, reader.named, reader.body(), reader.version)
+        request = Request(reader.method, reader.path, reader.target, reader.headers, reader.named, reader.body(), reader.version)
         reader.drop_body()
         self.door.serve(self, request)
 

@@ -22,7 +22,7 @@ class Reader:
 
     __slots__ = (
         "_bytes_max", "_head_bytes", "_headers_max", "_parser", "_pieces", "_raw_bytes", "_received", "_tail",
-        "begun", "body_bytes", "complete", "extra", "head_done", "headers", "keep_alive", "method", "named", "target", "version",
+        "begun", "body_bytes", "complete", "extra", "head_done", "headers", "keep_alive", "method", "named", "path", "target", "version",
     )  # fmt: skip
 
     def __init__(self, head_bytes_max: int, headers_max: int) -> None:
@@ -37,6 +37,7 @@ class Reader:
         """Ready for another request."""
         self.begun = self.head_done = self.complete = False
         self.target = b""
+        self.path = ""  # of the target: without query and without a slash at its end
         self.method = ""
         self.version = "1.1"
         self.keep_alive = False
@@ -143,6 +144,7 @@ class Reader:
         parser = self._parser
         self.method = parser.get_method().decode()
         self.version = parser.get_http_version()
+        self.path = path_of(self.target)
         self.keep_alive = self.version == "1.1" and parser.should_keep_alive()
         self.named = dict(self.headers)
         self.body_bytes = None if b"transfer-encoding" in self.named else int(self.named.get(b"content-length", b"0"))
@@ -154,3 +156,11 @@ class Reader:
 
     def on_message_complete(self) -> None:
         self.complete = True
+
+
+def path_of(target: bytes) -> str:
+    """The path of a request target, without query and without a slash at its end."""
+    path = target.partition(b"?")[0].decode("latin-1")
+    if not path.startswith("/") and "://" in path:
+        path = "/" + path.partition("://")[2].partition("/")[2]
+    return path.rstrip("/") or "/"

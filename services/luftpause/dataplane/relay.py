@@ -16,7 +16,7 @@ STOPPING = Rejection(503, "stopping", "this dataplane is being stopped; send the
 
 
 class Relay:
-    """`key` is that of head digests and body hashes."""
+    """`key` is that of head digests."""
 
     def __init__(self, config: DataplaneConfig, scheduler: Scheduler, sweep: Sweep, key: bytes) -> None:
         self.config = config

@@ -7,7 +7,7 @@ Facts of a turn, in this order: `ask`; for each place `started`, or `give_back` 
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from luftpause.dataplane.attempt import JSON, Attempt, kind_of
+from luftpause.dataplane.attempt import JSON, Attempt
 from luftpause.dataplane.chat import ask_for_usage
 from luftpause.dataplane.connection import AnswerHead
 from luftpause.dataplane.digest import body_hash
@@ -74,7 +74,7 @@ class Turn:
         if isinstance(reading, Rejection):
             self.reject(reading)
             return
-        body_bytes, hashed = len(self._body), body_hash(self._body, self.relay.key)
+        body_bytes, hashed = len(self._body), body_hash(self._body)
         self._headers = forwarded(request.headers, self.relay.forwarded, request.named.get(b"connection", b""))
         if self.relay.asks_usage and reading.stream and not reading.mentions_usage:
             self._body = ask_for_usage(self._body)
@@ -154,7 +154,7 @@ class Turn:
         self._body = b""
 
     def unreachable(self, reason: str) -> None:
-        if self._stage not in {Stage.PLACED, Stage.SENT}:
+        if self._stage is not Stage.PLACED and self._stage is not Stage.SENT:
             return
         if self.relay.config.failover:
             self._elsewhere(reason)
@@ -202,7 +202,7 @@ class Turn:
             return Unread()
         if stream:
             return self._api.stream(config.event_bytes_max)
-        return self._api.whole(config.answer_bytes_max) if kind_of(head) == JSON else Unread()
+        return self._api.whole(config.answer_bytes_max) if head.kind == JSON else Unread()
 
     def ours(self) -> bytes:
         """The header lines that say what happened to the turn."""
@@ -267,19 +267,20 @@ class Turn:
             self.reject(rejection)
 
     def _end_early(self, why: str) -> None:
-        stage = self._stage
+        stage, attempt = self._stage, self._attempt
         self._over()
-        if self._attempt is not None:
-            self._attempt.abort()
+        if attempt is not None:
+            attempt.abort()
         if stage is Stage.SENT:
             self.relay.scheduler.failed(self.id, why)
-        elif stage in {Stage.HELD, Stage.PLACED}:
+        elif stage is Stage.HELD or stage is Stage.PLACED:
             self.relay.scheduler.abandon(self.id)
 
     def _over(self) -> None:
-        if self._stage not in {Stage.NEW, Stage.OVER}:
+        if self._stage is not Stage.NEW and self._stage is not Stage.OVER:
             self.relay.leave(self)
         self._stage = Stage.OVER
+        self._attempt = None  # it knows the turn: without this the two would wait for the garbage collector
         self._unhurried()
 
     # ---- Handler

@@ -1,0 +1,274 @@
+"""Whatever an engine streams and however it is cut: does the client get every byte, and the scheduler one end per turn?"""
+
+import asyncio
+import json
+from typing import Any
+
+import h11
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from luftpause.dataplane.turns import Ask
+from tests.support.fake_scheduler import FakeScheduler, place_first, replica
+from tests.support.plane import BODY, STREAM_BODY, post
+from tests.support.raw_engine import json_answer
+from tests.support.wires import FakeTransport, Rig
+
+ENDS = ("finished", "failed", "abandon")
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+deltas = st.one_of(
+    st.builds(lambda text: {"content": text}, words),
+    st.builds(lambda text: {"reasoning_content": text}, words),
+    st.just({"role": "assistant", "content": None}),
+    st.just({}),
+    st.builds(
+        lambda index, call, arguments: {"tool_calls": [{"index": index, "function": {"arguments": arguments}} | ({"id": call} if call else {})]},
+        st.integers(0, 2), st.sampled_from(["", "call_a", "call_b"]), words,
+    ),
+)  # fmt: skip
+events = st.one_of(
+    st.builds(
+        lambda choices, finish: {"choices": [{"index": n, "delta": d, "finish_reason": finish} for n, d in enumerate(choices)]},
+        st.lists(deltas, max_size=3), st.sampled_from([None, "stop", "tool_calls", "length"]),
+    ),
+    st.builds(lambda n: {"choices": [], "usage": {"prompt_tokens": n, "completion_tokens": n}}, st.integers(0, 9)),
+    st.builds(lambda n: {"usage": {"prompt_tokens": n}}, st.integers(0, 9)),
+)  # fmt: skip
+lines = st.one_of(
+    st.builds(lambda event, space, ascii_: b"data:" + b" " * space + json.dumps(event, ensure_ascii=ascii_).encode(), events, st.integers(0, 1), st.booleans()),
+    st.sampled_from([b": ping", b"event: x", b"data: not json", b'data: {"broken', b"data: [DONE]", b"", b'data: {"choices": 5}', b"data: [1]",
+                     rb'data: {"choices":[{"delta":{"content":"\ud83d"}}]}', b"data: \xff\xfe", b"retry: 5"]),
+)  # fmt: skip
+streams = st.lists(st.tuples(lines, st.sampled_from([b"\n\n", b"\r\n\r\n", b"\n"])), min_size=1, max_size=12).map(
+    lambda parts: b"".join(line + end for line, end in parts)
+)
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    at = sorted({place % (len(data) + 1) for place in places} | {0, len(data)})
+    return [data[start:end] for start, end in zip(at, at[1:], strict=False) if end > start]
+
+
+def framed(body: bytes, how: str, chunk_places: list[int]) -> bytes:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+    match how:
+        case "sized":
+            return head + b"content-length: %d\r\n\r\n" % len(body) + body
+        case "close":
+            return head + b"\r\n" + body
+        case _:
+            chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in cut(body, chunk_places))
+            return head + b"transfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+
+
+def read(data: bytes, *, closed: bool) -> tuple[int, bytes, bool]:
+    """Status, body and completeness of one answer, as h11 sees it."""
+    client = h11.Connection(h11.CLIENT)
+    client.send(h11.Request(method="POST", target="/", headers=[("host", "x")]))
+    client.send(h11.EndOfMessage())
+    client.receive_data(data)
+    if closed:
+        client.receive_data(b"")
+    status, body = 0, b""
+    while True:
+        try:
+            event = client.next_event()
+        except h11.RemoteProtocolError:
+            assert closed
+            return status, body, False
+        match event:
+            case h11.Response(status_code=status):
+                pass
+            case h11.Data(data=data):
+                body += bytes(data)
+            case h11.EndOfMessage():
+                assert not client.trailing_data[0], "bytes behind the answer"
+                return status, body, True
+            case h11.InformationalResponse():
+                pass
+            case _:
+                return status, body, False
+
+
+@given(body=streams, how=st.sampled_from(["sized", "chunked", "close"]), places=st.lists(st.integers(0, 5000), max_size=20),
+       chunk_places=st.lists(st.integers(0, 5000), max_size=8), version=st.sampled_from(["1.1", "1.0"]))  # fmt: skip
+@settings(max_examples=300)
+def test_every_byte_of_a_stream_reaches_the_client_however_it_was_cut(
+    body: bytes, how: str, places: list[int], chunk_places: list[int], version: str
+) -> None:
+    whole = framed(body, how, chunk_places)
+
+    async def run(pieces: list[bytes]) -> tuple[FakeScheduler, FakeTransport]:
+        scheduler = FakeScheduler(replica("a", "http://a"))
+        with pytest.MonkeyPatch.context() as patch:
+            rig = Rig(scheduler).patch(patch)
+            client = rig.client()
+            client.receives(post(STREAM_BODY, version=version))
+            engine = rig.connecting[0].made()
+            assert engine is not None
+            for piece in pieces:
+                engine.receives(piece)
+            if how == "close":
+                engine.peer_closes()
+            await asyncio.sleep(0)
+            assert not rig.relay.turns
+            return scheduler, client
+
+    cut_scheduler, client = asyncio.run(run(cut(whole, places)))
+    status, got, complete = read(bytes(client.written), closed=version == "1.0" or bool(client.lost))
+    assert (status, got, complete) == (200, body, True)
+    assert bytes(client.written).endswith(body) or version == "1.1"
+    # What is seen does not depend on the cuts either.
+    whole_scheduler, _ = asyncio.run(run([whole]))
+    assert seen(cut_scheduler) == seen(whole_scheduler)
+
+
+def seen(scheduler: FakeScheduler) -> list[Any]:
+    """The facts of the only turn; ids are joined, as cuts decide how many come at once."""
+    ids = [each for fact in scheduler.facts if fact[0] == "tool_calls_seen" for each in fact[2]]  # type: ignore[union-attr]
+    return [ids, *(fact[0:1] + fact[2:] for fact in scheduler.facts if fact[0] != "tool_calls_seen")]
+
+
+# ---- all the ways in which a turn can end ---------------------------------------------------------------------------
+
+GOOD_JSON = b'{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}'
+CALLING = (
+    b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+    b'data: {"choices":[{"delta":{"tool_calls":[{"id":"c1"}]},"finish_reason":"tool_calls"}]}\n\n'
+)
+ANSWERS = {
+    "json": json_answer(GOOD_JSON),
+    "stream": framed(CALLING, "chunked", [40]),
+    "error": json_answer(b"{}", "500 Oh"),
+    "busy": json_answer(b'{"error":"server busy, please try again.  maximum pending requests exceeded"}', "503 Busy"),
+    "busy stream": framed(b'data: {"error":{"message":"The request queue is full.","code":503}}\n\n', "chunked", []),
+    "empty": json_answer(b""),
+    "until close": b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{}",
+    "garbage": b"what?\r\n\r\n",
+}
+STEPS = ["place", "place", "hold", "hold none", "refuse", "connect", "connect", "refuse connection", "engine bytes", "engine bytes", "engine bytes", "engine closes", "engine resets",
+         "client leaves", "client half-closes", "client sends", "pause", "resume", "time", "stop", "kill", "extra bytes"]  # fmt: skip
+
+
+class Story:
+    """One turn, told step by step by hypothesis."""
+
+    def __init__(self, rig: Rig, scheduler: FakeScheduler, answers: list[str]) -> None:
+        self.rig, self.scheduler, self.answers = rig, scheduler, answers
+        self.client = rig.client()
+        self.rest: dict[int, bytes] = {}
+        self.now = rig.sweep.now
+
+    def step(self, name: str, size: int) -> None:  # noqa: C901, PLR0912 - a table of what can happen
+        held = [turn for turn, state in self.scheduler.state.items() if state == "held"]
+        engine = self.rig.engines[-1] if self.rig.engines else None
+        match name:
+            case "place" if held:
+                self.scheduler.place(held[0], "ab"[size % 2])
+            case "hold" if held:
+                self.scheduler.hold(held[0], "capped")
+            case "hold none" if held:
+                self.scheduler.hold(held[0], "no_replica")
+            case "refuse" if held:
+                self.scheduler.refuse(held[0], 404, "x", "x")
+            case "connect" if self.rig.connecting:
+                self.rig.connecting[0].made()
+            case "refuse connection" if self.rig.connecting:
+                self.rig.connecting[0].refused()
+            case "engine bytes" if engine is not None and engine.written:
+                rest = self.rest.get(id(engine), ANSWERS[self.answers[(len(self.rig.engines) - 1) % len(self.answers)]])
+                if engine.receives(rest[:size]):
+                    self.rest[id(engine)] = rest[size:]
+            case "extra bytes" if engine is not None and self.rest.get(id(engine)) == b"":
+                engine.receives(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nEVIL")
+            case "engine closes" if engine is not None:
+                engine.peer_closes()
+            case "engine resets" if engine is not None:
+                engine.peer_closes(ConnectionResetError())
+            case "client leaves":
+                self.client.peer_closes(ConnectionResetError())
+            case "client half-closes":
+                self.client.peer_closes()
+            case "client sends":
+                self.client.receives(post(BODY))
+            case "pause" if not self.client.lost:
+                self.client.protocol.pause_writing()
+            case "resume" if not self.client.lost:
+                self.client.protocol.resume_writing()
+            case "time":
+                self.now += size
+                self.rig.sweep.look(self.now)
+            case "stop":
+                self.rig.door.stopping = True
+                self.rig.relay.stop()
+            case "kill":
+                self.rig.relay.kill()
+            case _:
+                pass
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from([1, 7, 40, 100, 1000])), max_size=25),
+    answers=st.lists(st.sampled_from(sorted(ANSWERS)), min_size=1, max_size=3),
+    failover=st.booleans(),
+    on_busy=st.sampled_from(["hold", "pass"]),
+    ticks=st.booleans(),
+)
+@settings(max_examples=1500)
+def test_however_a_turn_goes_it_ends_exactly_once(
+    steps: list[tuple[str, int]], answers: list[str], failover: bool, on_busy: str, ticks: bool
+) -> None:
+    async def run() -> None:
+        def decide(_: FakeScheduler, __: Ask) -> None:
+            """The story decides."""
+
+        scheduler = FakeScheduler(replica("a", "http://a"), replica("b", "http://b"), decide=decide)
+        with pytest.MonkeyPatch.context() as patch:
+            rig = Rig(scheduler, failover=failover, on_busy=on_busy).patch(patch)
+            story = Story(rig, scheduler, answers)
+            story.client.receives(post(STREAM_BODY))
+            for name, size in steps:
+                story.step(name, size)
+                assert len(rig.relay.turns) == len(scheduler.open_turns), "what the scheduler counts is what runs here"
+                if ticks:
+                    await asyncio.sleep(0)
+            rig.relay.kill()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert not rig.relay.turns
+            assert not scheduler.open_turns
+            for turn in scheduler.asks:
+                assert sum(name in ENDS for name in scheduler.told(turn)) <= 1
+            assert b"EVIL" not in story.client.written
+            if story.client.written and len(scheduler.asks) == 1:
+                read(bytes(story.client.written), closed=bool(story.client.lost))
+            for engine in rig.engines:
+                assert engine.lost or engine.protocol.usable  # type: ignore[attr-defined]
+
+    asyncio.run(run())
+
+
+def test_the_story_reaches_every_end() -> None:
+    """A guard for the test above: its steps can lead to each kind of end."""
+
+    async def run(steps: list[tuple[str, int]], answer: str) -> list[str]:
+        scheduler = FakeScheduler(replica("a", "http://a"), decide=place_first)
+        with pytest.MonkeyPatch.context() as patch:
+            rig = Rig(scheduler).patch(patch)
+            story = Story(rig, scheduler, [answer])
+            story.client.receives(post(STREAM_BODY))
+            for name, size in steps:
+                story.step(name, size)
+            return scheduler.told()
+
+    full = [("connect", 1), ("engine bytes", 1000)]
+    assert asyncio.run(run(full, "stream")) == ["ask", "started", "first_token", "tool_calls_seen", "finished"]
+    assert asyncio.run(run(full, "json")) == ["ask", "started", "finished"]
+    assert asyncio.run(run(full, "error")) == ["ask", "started", "failed"]
+    assert asyncio.run(run(full, "busy")) == ["ask", "started", "give_back"]
+    assert asyncio.run(run(full, "busy stream")) == ["ask", "started", "give_back"]
+    assert asyncio.run(run(full, "empty")) == ["ask", "started", "failed"]
+    assert asyncio.run(run([*full, ("engine closes", 1)], "until close")) == ["ask", "started", "finished"]
+    assert asyncio.run(run([("client leaves", 1)], "json")) == ["ask", "abandon"]
