@@ -13,7 +13,7 @@ from luftpause.dataplane.session import Timing
 from luftpause.dataplane.turns import Refusal, ReturnReason, Usage
 from luftpause.kit.config import DataplaneConfig
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
-from tests.support.scheduler_double import SchedulerDouble, Stream, a_list_of
+from tests.support.scheduler_double import SchedulerDouble, Stream, a_list_of, a_quiet_port
 from tests.support.waiters import Recorder, an_ask
 
 QUICK = Timing(alive_seconds=0.1, silence_seconds=0.6, list_seconds=0.3, linger_seconds=0.3)
@@ -201,6 +201,7 @@ async def test_a_scheduler_that_dies_after_hello_is_found_again_on_the_same_port
 
 async def test_a_restart_on_the_same_port_is_noticed_within_two_seconds_however_long_it_was_down() -> None:
     double = SchedulerDouble(friendly)
+    await double.start(a_quiet_port())  # else an outgoing connection may take it while nobody listens
     async with linked(double, reconnect_seconds=1) as link:
         first = await double.stream(1)
         waiter = Recorder()

@@ -12,6 +12,7 @@ from luftpause.dataplane.link import SessionLink
 from luftpause.dataplane.turns import TurnClass
 from luftpause.kit.config import DataplaneConfig
 from tests.support.processes import Process, start
+from tests.support.scheduler_double import a_quiet_port
 from tests.support.waiters import Recorder, an_ask
 
 CONFIG = """
@@ -43,14 +44,10 @@ async def an_engine() -> AsyncGenerator[int]:
         await server.wait_closed()
 
 
-async def a_scheduler(folder: Path, engine: int, *, grpc: int = 0, http: int = 0) -> Process:
+async def a_scheduler(folder: Path, engine: int, grpc: int, http: int) -> Process:
     path = folder / "luftpause.yaml"
     path.write_text(CONFIG.format(engine=engine, grpc=grpc, http=http))
     return await start("scheduler", "--config", str(path), folder=folder)
-
-
-def port(address: str) -> int:
-    return int(address.rpartition(":")[2].rstrip("/"))
 
 
 async def status(scheduler: Process) -> dict[str, Any]:
@@ -73,7 +70,8 @@ async def in_flight_is(scheduler: Process, count: int) -> dict[str, Any]:
 
 async def test_turns_in_flight_and_held_survive_kill_9_of_the_scheduler(tmp_path: Path) -> None:
     async with an_engine() as engine:
-        scheduler = await a_scheduler(tmp_path, engine)
+        ports = a_quiet_port(), a_quiet_port()
+        scheduler = await a_scheduler(tmp_path, engine, *ports)
         link = SessionLink(DataplaneConfig(scheduler=scheduler.at["grpc"]), environ={})
         running = asyncio.ensure_future(link.run())
         try:
@@ -97,7 +95,7 @@ async def test_turns_in_flight_and_held_survive_kill_9_of_the_scheduler(tmp_path
             continuation = Recorder()
             link.ask(an_ask("continuation", tool_call_ids=("call_of_first_0123456789",)), continuation)  # names no run
 
-            scheduler = await a_scheduler(tmp_path, engine, grpc=port(scheduler.at["grpc"]), http=port(scheduler.at["http"]))
+            scheduler = await a_scheduler(tmp_path, engine, *ports)
             placements = [waiters["third"], continuation]
             async with asyncio.timeout(20):
                 while not any(each.final for each in placements):
@@ -125,7 +123,8 @@ async def test_turns_in_flight_and_held_survive_kill_9_of_the_scheduler(tmp_path
 async def test_a_thousand_turns_that_each_end_in_another_way_leave_no_count(tmp_path: Path) -> None:
     """O15, with a scheduler killed in between."""
     async with an_engine() as engine:
-        scheduler = await a_scheduler(tmp_path, engine)
+        ports = a_quiet_port(), a_quiet_port()
+        scheduler = await a_scheduler(tmp_path, engine, *ports)
         link = SessionLink(DataplaneConfig(scheduler=scheduler.at["grpc"], reconnect_seconds=0.1), environ={})
         running = asyncio.ensure_future(link.run())
         killed = asyncio.Event()
@@ -163,7 +162,7 @@ async def test_a_thousand_turns_that_each_end_in_another_way_leave_no_count(tmp_
             turns = [asyncio.ensure_future(one(number)) for number in range(1000)]
             await asyncio.wait_for(killed.wait(), 60)
             await scheduler.ended()
-            scheduler = await a_scheduler(tmp_path, engine, grpc=port(scheduler.at["grpc"]), http=port(scheduler.at["http"]))
+            scheduler = await a_scheduler(tmp_path, engine, *ports)
             await asyncio.wait_for(asyncio.gather(*turns), 60)
             seen = await in_flight_is(scheduler, 0)
             assert seen["held"] == 0, seen

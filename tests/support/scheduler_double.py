@@ -1,6 +1,9 @@
 """Which scheduler does a test talk to when it wants one that misbehaves on purpose?"""
 
 import asyncio
+import contextlib
+import random
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,6 +59,15 @@ class Stream:
 def a_list_of(*names: str, **more: Any) -> pb.Order:
     replicas = [pb.Replica(name=name, url=f"http://{name}:1/v1/", models=["m"], kind=pb.KIND_GENERATIVE, **more) for name in names]
     return pb.Order(replicas=pb.Replicas(replicas=replicas))
+
+
+def a_quiet_port() -> int:
+    """A free port outside the range that outgoing connections take, so that it is still free after a restart."""
+    while True:
+        port = random.randint(20_000, 30_000)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 Script = Callable[[Stream], Awaitable[None]]
