@@ -1,7 +1,11 @@
 """A small world that turns numbers into plausible events: dataplanes that ask, report, vanish and come back; replicas that fail and lie."""
 
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from luftpause.scheduler.core.decide import decide, initial
 from luftpause.scheduler.core.decisions import Decision, Expire, Place, Refuse
@@ -164,9 +168,10 @@ class World:
     def make_request(self, x: int, y: int, **more: Any) -> TurnRequested:
         kinds = (Kind.CLASSIFIER, "judge") if x % 11 == 10 else (Kind.EMBEDDING, "m") if x % 11 == 9 else (Kind.GENERATIVE, "mmmnz"[x % 5])
         made: dict[str, Any] = {
-            "now": self.now, "dataplane": "de"[y % 2], "turn": self.name("t"), "attempt": 1, "fresh_run": self.name("r"), "model": kinds[1],
-            "turn_class": TurnClass(y // 2 % 2), "caller": "uvw"[x // 3 % 3], "run": ("", "", "", "r-one", "r-two")[y // 3 % 5], "kind": kinds[0],
-            "head_digest": (b"", b"d1", b"d2")[x // 5 % 3], "body_hash": (b"", b"h1")[y // 7 % 2], "principal": ("", "", "p")[y // 11 % 3],
+            "now": self.now, "dataplane": "de"[y % 2], "turn": self.name("t"), "attempt": 1, "fresh_run": self.name("r"),
+            "model": kinds[1], "turn_class": TurnClass(y // 2 % 2), "caller": "uvw"[x // 3 % 3], "kind": kinds[0],
+            "run": ("", "", "", "r-one", "r-two")[y // 3 % 5], "head_digest": (b"", b"d1", b"d2")[x // 5 % 3],
+            "body_hash": (b"", b"h1")[y // 7 % 2], "principal": ("", "", "p")[y // 11 % 3],
         }  # fmt: skip
         request = TurnRequested(**(made | more))
         self.requests[request.turn] = request
@@ -180,8 +185,6 @@ class World:
         turn = self.pick(None, x)
         if turn is None or turn.id not in self.requests:
             return None
-        from msgspec.structs import replace
-
         return replace(self.requests[turn.id], now=self.now, attempt=max(1, turn.attempt - y % 3 + 1), dataplane=turn.dataplane)
 
     def make_finish(self, x: int, y: int) -> TurnFinished | None:
@@ -269,8 +272,8 @@ class World:
         kept = sorted(turns, key=lambda turn: turn.id)[x % 2 :]
         memories = tuple(
             TurnMemory(
-                turn.id, turn.attempt, turn.run_id, turn.model, turn.replica, turn.turn_seq, turn.turn_class, turn.caller, turn.placed, Kind(turn.kind),
-                principal=turn.principal,
+                turn.id, turn.attempt, turn.run_id, turn.model, turn.replica, turn.turn_seq, turn.turn_class, turn.caller, turn.placed,
+                Kind(turn.kind), principal=turn.principal,
             )
             for turn in kept
         )  # fmt: skip
@@ -296,3 +299,12 @@ class World:
         for _ in range(3):
             self.now += 2_000.0
             self.send(Tick(self.now))
+
+
+def digest_of_a_long_run(seed: int, steps: int) -> str:
+    """Number of decisions and a digest of them all, for a run of random events."""
+    chance = Random(seed)
+    world = World(Settings(start_grace_seconds=0.0), checks=False)
+    for _ in range(steps):
+        world.apply(chance.choice(OPS), chance.randrange(61), chance.randrange(61), chance.choice((0.0, 0.005, 0.3, 2.0)))
+    return f"{len(world.decisions)} {blake2b(repr(world.decisions).encode()).hexdigest()}"

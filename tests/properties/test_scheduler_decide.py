@@ -1,5 +1,10 @@
 """What holds after every event, whatever happens?"""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,7 +14,9 @@ from tests.properties.scheduler_recount import recount
 from tests.properties.scheduler_world import OPS, World
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(OPS), st.integers(0, 60), st.integers(0, 60), st.sampled_from((0.0, 0.0, 0.005, 0.3, 2.0))), max_size=120
+    st.tuples(st.sampled_from(OPS), st.integers(0, 60), st.integers(0, 60), st.sampled_from((0.0, 0.0, 0.005, 0.3, 2.0))),
+    min_size=40,
+    max_size=120,
 )
 TUNINGS = st.builds(
     Settings,
@@ -81,3 +88,22 @@ def test_the_same_log_gives_the_same_states_and_decisions_and_an_old_state_stays
     assert state == world.state
     assert decisions == world.decisions
     recount(middle)
+
+
+def test_two_processes_with_different_hash_seeds_decide_the_same() -> None:
+    """No decision may depend on the order of a hash map."""
+    program = "from tests.properties.scheduler_world import digest_of_a_long_run as run; print(run(7, 400))"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            check=True,
+            text=True,
+            timeout=60,
+        ).stdout
+        for seed in ("1", "2", "77")
+    }
+    assert len(digests) == 1
+    assert len(digests.pop().split()) == 2

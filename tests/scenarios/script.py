@@ -1,7 +1,8 @@
 """How is a scenario file read, played and recorded?
 
-A file is a series of blocks: commands, a line of dashes, what was decided, a blank line. Lines that begin with `#` are comments. Options are
-`name=value`. Time starts at 0 and moves with `wait` only, which sends what a host sends: `Tick` at each `wake_at`, `Continue` while there is more.
+A file is a series of blocks: commands, a line of dashes, what was decided, a blank line. Lines that begin with `#` are comments. Options
+are `name=value`. Time starts at 0 and moves with `wait` only, which sends what a host sends: `Tick` at each `wake_at`, `Continue` while
+there is more.
 
     settings KEY=VALUE ...            before `start`; names as in model.Settings
     replica NAME [models=m,n] [kind=classifier] [capped=no] [max=3] [apis=chat,messages] [url=U]
@@ -140,7 +141,7 @@ class Script:
         assert self.state is not None
         seen = overview(self.state, self.now)
         lines = [
-            f"{r.name}: {r.health}, {r.in_flight + r.passes} in flight of {'any' if r.cap is None else r.cap}, {r.paused_interactive} paused"
+            f"{r.name}: {r.health}, {r.in_flight + r.passes} in flight of {r.cap or 'any'}, {r.paused_interactive} paused"
             for r in seen.replicas
         ]
         return lines + [f"held {h.turn} ({h.turn_class}, {h.reason}) waits for {h.waits_for}" for h in seen.held_turns]
@@ -179,7 +180,7 @@ def spec_of(name: str, options: Options) -> ReplicaSpec:
     )
 
 
-def told(decision: Decision) -> str:
+def told(decision: Decision) -> str:  # noqa: PLR0911  (one per decision)
     """One line per decision."""
     match decision:
         case Place():

@@ -16,9 +16,9 @@ from luftpause.scheduler.core.model import IdKey, Known, ResponseHome, Run, Sigh
 from luftpause.scheduler.core.runs import ids_due
 
 ID_CHARS_MIN = 16  # a shorter id is not unique by itself
-# Letters that end in a plain counter: `call_search_12`, `functions.search:0`, `toolu7`. Random ids have digits in between, or a
-# longer last part.
-COUNTER = re.compile(r"[^0-9]*[0-9]{1,9}|.*[^0-9A-Za-z][0-9]{1,9}", re.DOTALL)
+# Letters that end in a plain counter: `call_search_12`, `functions.search:0`, `toolu7`. Random ids have capitals or digits in
+# between, or a longer last part.
+COUNTER = re.compile(r"[^0-9A-Z]*[0-9]{1,9}|.*[^0-9A-Za-z][0-9]{1,9}", re.DOTALL)
 
 
 class Identity(Struct, frozen=True, gc=False):

@@ -149,11 +149,10 @@ def explain(d: Draft, turn: Turn, reason: HoldReason) -> Turn:
     if turn.reason is reason:
         put_turn(d, turn)
         return turn
-    since = d.now if reason is HoldReason.NO_REPLICA else 0.0
-    turn = replace(turn, reason=reason, no_replica_since=since)
+    turn = replace(turn, reason=reason, no_replica_since=d.now)
     put_turn(d, turn)
-    if since and d.settings.no_replica == "refuse":
-        arm(d, since + d.settings.no_replica_seconds, Timer.NO_REPLICA, turn.id)
+    if reason is HoldReason.NO_REPLICA and d.settings.no_replica == "refuse":
+        arm(d, d.now + d.settings.no_replica_seconds, Timer.NO_REPLICA, turn.id)
     bump(d, f"held/{reason.value}")
     d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, reason))
     return turn

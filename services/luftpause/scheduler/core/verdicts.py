@@ -54,7 +54,14 @@ def verdict(d: Draft, key: QueueKey, able: list[Replica]) -> Refusal | HoldReaso
         return Refusal(503, "replica_unusable", message, d.settings.probe_seconds)
     if key.without and all(replica.name in key.without or replica.health is Health.UNHEALTHY for replica in usable):
         return unreachable(key.without, d.settings.probe_seconds)
-    return HoldReason.NO_REPLICA if d.open else HoldReason.STARTING
+    return _waits(d, key)
+
+
+def _waits(d: Draft, key: QueueKey) -> HoldReason:
+    if not d.open:
+        return HoldReason.STARTING
+    home = bound_home(d, key)  # a healthy one is suspected: its next probe decides
+    return HoldReason.STICKY if home and d.replicas[home].health is Health.HEALTHY else HoldReason.NO_REPLICA
 
 
 def unreachable(names: tuple[str, ...], retry_seconds: float) -> Refusal:
@@ -70,7 +77,7 @@ def no_replica(model: str, retry_seconds: float) -> Refusal:
 def _unknown_model(d: Draft, key: QueueKey) -> Refusal | HoldReason:
     mine = [replica for name in d.names if takes_kind(replica := d.replicas[name], key.kind)]
     if any(replica.models is None for replica in mine):
-        return HoldReason.NO_REPLICA if d.open else HoldReason.STARTING
+        return _waits(d, key)
     served = sorted({model for replica in mine for model in replica.models or ()})
     shown = ", ".join(served[:MODELS_NAMED_MAX]) + (f" and {len(served) - MODELS_NAMED_MAX} more" if len(served) > MODELS_NAMED_MAX else "")
     message = f"no {key.kind} replica serves model '{key.model}'" + (f"; served: {shown}" if served else "; none serves any model")

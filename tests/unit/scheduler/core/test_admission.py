@@ -1,0 +1,87 @@
+"""May a replica take a turn now?"""
+
+import pytest
+from msgspec.structs import replace
+
+from luftpause.scheduler.core.admission import admits, full, limit, most_room, reported
+from luftpause.scheduler.core.decisions import HoldReason
+from luftpause.scheduler.core.events import Load, ReplicaSpec, TurnClass
+from luftpause.scheduler.core.model import UNLIMITED, Health, Replica, Settings
+
+SETTINGS = Settings()
+WELL = Replica("a", ReplicaSpec("a", "http://a"), health=Health.HEALTHY, models=("m",))
+INTERACTIVE, BATCH = int(TurnClass.INTERACTIVE), int(TurnClass.BATCH)
+
+
+@pytest.mark.parametrize(
+    ("changes", "interactive", "batch"),
+    [
+        pytest.param({}, None, None, id="never had metrics: not capped"),
+        pytest.param({"health": Health.UNKNOWN}, HoldReason.NO_REPLICA, HoldReason.NO_REPLICA, id="not probed yet"),
+        pytest.param({"removed": True}, HoldReason.NO_REPLICA, HoldReason.NO_REPLICA, id="removed"),
+        pytest.param({"cap": 2, "in_flight": 2}, HoldReason.CAPPED, HoldReason.CAPPED, id="at its cap"),
+        pytest.param({"cap": 2, "in_flight": 1, "reserved": 1}, None, HoldReason.RESERVED, id="a paused run will return"),
+        pytest.param({"in_flight": 500, "reserved": 9}, None, None, id="no cap, no reserve"),
+        pytest.param(
+            {"load": Load(0, 0), "has_load": True, "in_flight": 8, "burst": 8}, HoldReason.CAPPED, HoldReason.CAPPED, id="burst of 8"
+        ),
+        pytest.param({"load": Load(20, 0), "has_load": True, "in_flight": 30, "burst": 10}, None, None, id="burst of what it runs"),
+        pytest.param({"has_load": True, "in_flight": 16}, HoldReason.CAPPED, HoldReason.CAPPED, id="metrics went missing: 16"),
+        pytest.param({"has_load": True, "cap": 40, "in_flight": 39}, None, None, id="metrics went missing: the last cap holds"),
+        pytest.param({"cap": 1, "busy": True}, HoldReason.CAPPED, HoldReason.CAPPED, id="said it is full, nothing of ours there"),
+        pytest.param({"cap": 3, "busy": True, "in_flight": 2}, None, None, id="said it is full, one of ours has ended"),
+    ],
+)
+def test_a_replica_admits_by_its_cap_its_load_and_who_is_paused_there(
+    changes: dict[str, object], interactive: HoldReason | None, batch: HoldReason | None
+) -> None:
+    replica = replace(WELL, **changes)
+    assert admits(replica, "generative", INTERACTIVE, SETTINGS) is interactive
+    assert admits(replica, "generative", BATCH, SETTINGS) is batch
+
+
+def test_max_in_flight_holds_whatever_the_metrics_say_and_single_passes_count() -> None:
+    replica = replace(WELL, spec=replace(WELL.spec, max_in_flight=3), in_flight=1, passes=1)
+    assert admits(replica, "generative", INTERACTIVE, SETTINGS) is None
+    assert admits(replace(replica, passes=2), "generative", INTERACTIVE, SETTINGS) is HoldReason.CAPPED
+    assert admits(replace(replica, passes=2), "embedding", INTERACTIVE, SETTINGS) is HoldReason.CAPPED
+
+
+@pytest.mark.parametrize("kind", ["classifier", "embedding"])
+def test_single_passes_take_no_generative_place_and_wait_for_none(kind: str) -> None:
+    assert admits(replace(WELL, cap=1, in_flight=1, reserved=5), kind, BATCH, SETTINGS) is None
+
+
+def test_a_cap_is_never_below_one() -> None:
+    assert reported(WELL, Load(0, 7), 1.0, SETTINGS).cap == 1
+    assert limit(replace(WELL, spec=replace(WELL.spec, max_in_flight=2), passes=5), SETTINGS) == 1
+
+
+def test_a_cap_rises_while_it_binds_and_is_forgotten_when_it_does_not() -> None:
+    capped = replace(WELL, cap=4, has_load=True)
+    assert reported(replace(capped, in_flight=4), Load(4, 0), 1.0, SETTINGS).cap == 5
+    assert reported(replace(capped, in_flight=3, reserved=1), Load(3, 0), 1.0, SETTINGS).cap == 5
+    assert reported(replace(capped, in_flight=3), Load(3, 0), 1.0, SETTINGS).cap is None
+    assert reported(replace(capped, in_flight=4), Load(4, 0), 1.0, replace(SETTINGS, cap_release="at_once")).cap is None
+
+
+def test_a_full_engine_gets_no_more_than_it_has_until_a_probe() -> None:
+    replica = full(replace(WELL, in_flight=5))
+    assert replica.cap == 5
+    assert full(replace(WELL, cap=3, in_flight=5)).cap == 3
+    assert full(WELL).cap == 1
+    assert not reported(replica, None, 1.0, SETTINGS).busy
+
+
+def test_a_new_run_goes_where_most_room_is_then_where_least_is_in_flight_then_to_the_first() -> None:
+    a, b, c = (replace(WELL, name=name) for name in "abc")
+    assert most_room([replace(a, cap=4, in_flight=2), replace(b, cap=9, in_flight=6)], "generative", INTERACTIVE, "", SETTINGS).name == "b"
+    assert most_room([replace(a, cap=40), replace(b, in_flight=90)], "generative", INTERACTIVE, "", SETTINGS).name == "b"
+    assert most_room([replace(a, in_flight=2), replace(b, in_flight=1), c], "generative", INTERACTIVE, "", SETTINGS).name == "c"
+    assert most_room([a, b, c], "generative", INTERACTIVE, "", SETTINGS).name == "a"
+    assert most_room([a, replace(b, in_flight=7)], "generative", INTERACTIVE, "b", SETTINGS).name == "b"
+    assert most_room([replace(a, cap=4, reserved=3), replace(b, cap=3)], "generative", BATCH, "", SETTINGS).name == "b"
+
+
+def test_unlimited_is_larger_than_any_count() -> None:
+    assert limit(WELL, SETTINGS) == UNLIMITED

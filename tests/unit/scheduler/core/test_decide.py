@@ -1,0 +1,137 @@
+"""What are the limits of one step, and what does the start state need?"""
+
+import pytest
+
+from luftpause.kit.config import SchedulerConfig
+from luftpause.scheduler.core.decide import decide, initial
+from luftpause.scheduler.core.decisions import Expire, Forget, Held, Place
+from luftpause.scheduler.core.events import (
+    Continue,
+    Load,
+    ProbeOutcome,
+    ReplicaProbed,
+    ReplicaSpec,
+    Tick,
+    TurnClass,
+    TurnFinished,
+    TurnRequested,
+)
+from luftpause.scheduler.core.model import Settings, State
+from luftpause.scheduler.core.order import FLOWS_COMPARED_MAX
+
+SPEC = ReplicaSpec("a", "http://a", models=("m",))
+NOW = Settings(start_grace_seconds=0.0, burst_turns_max=0)
+
+
+def ask(state: State, turn: str, now: float = 1.0, **more: object) -> State:
+    return decide(state, TurnRequested(now, "d", turn, 1, f"run-{turn}", "m", **more)).state
+
+
+def healthy(state: State, running: int = 0, waiting: int = 0, now: float = 1.0) -> State:
+    return decide(state, ReplicaProbed(now, "a", ProbeOutcome.OK, Load(running, waiting))).state
+
+
+def test_a_step_places_at_most_64_turns_and_says_that_there_is_more() -> None:
+    state = initial(NOW, (SPEC,), 0.0)
+    for number in range(150):
+        state = ask(state, f"t{number:03}")
+    step = decide(state, ReplicaProbed(2.0, "a", ProbeOutcome.OK, Load(0, 0)))
+    places = [sum(isinstance(decision, Place) for decision in step.decisions)]
+    while step.more:
+        step = decide(step.state, Continue(2.0))
+        places.append(sum(isinstance(decision, Place) for decision in step.decisions))
+    assert places == [64, 64, 22]
+    assert step.state.replicas["a"].in_flight == 150
+
+
+def test_a_step_expires_at_most_1000_records() -> None:
+    state = healthy(initial(NOW, (SPEC,), 0.0))
+    for number in range(1100):
+        state = ask(state, f"t{number:04}")
+    step = decide(state, Tick(602.0))
+    expired = sum(isinstance(decision, Expire) for decision in step.decisions)
+    assert 900 < expired <= 1000
+    assert step.more
+    step = decide(step.state, Continue(602.0))
+    assert expired + sum(isinstance(decision, Expire) for decision in step.decisions) == 1100
+    assert not step.more
+
+
+def test_the_step_says_when_it_wants_to_be_woken() -> None:
+    state = initial(Settings(start_grace_seconds=3.0), (SPEC,), 10.0)
+    step = decide(state, Tick(10.0))
+    assert step.wake_at == 13.0
+    assert not step.more
+
+
+def test_time_never_goes_back() -> None:
+    state = decide(initial(NOW, (SPEC,), 5.0), Tick(9.0)).state
+    assert decide(state, Tick(3.0)).state.now == 9.0
+
+
+def test_an_old_state_stays_as_it_was() -> None:
+    state = healthy(initial(NOW, (SPEC,), 0.0))
+    before = decide(state, Tick(1.0)).state
+    for number in range(50):
+        decide(before, TurnRequested(1.0, "d", f"t{number}", 1, f"r{number}", "m"))
+    assert before == decide(state, Tick(1.0)).state
+    assert not before.turns
+
+
+def test_among_many_callers_the_one_with_fewest_turns_in_flight_is_next_and_ties_go_by_arrival() -> None:
+    state = healthy(initial(NOW, (SPEC,), 0.0), running=FLOWS_COMPARED_MAX * 2, waiting=1)
+    callers = [f"c{number:02}" for number in range(FLOWS_COMPARED_MAX * 2)]
+    for caller in callers:  # one in flight each
+        state = ask(state, f"first-{caller}", caller=caller)
+    for number, caller in enumerate(reversed(callers)):  # the last caller asks first
+        state = ask(state, f"second-{caller}", now=2.0 + number, caller=caller, arrived=2.0 + number)
+    step = decide(state, TurnFinished(90.0, "d", "first-c05", 1))
+    assert [decision.turn for decision in step.decisions] == ["second-c05"], "it has none in flight"
+    step = decide(step.state, TurnFinished(91.0, "d", "second-c05", 1))
+    assert [decision.turn for decision in step.decisions] == [f"second-{callers[-1]}"], "all have one: the oldest"
+
+
+def test_interactive_turns_of_a_busy_caller_go_before_batch_turns_of_an_idle_one() -> None:
+    state = healthy(initial(NOW, (SPEC,), 0.0), running=1, waiting=1)
+    state = ask(state, "running", caller="busy")
+    state = ask(state, "batch", caller="idle", turn_class=TurnClass.BATCH)
+    state = ask(state, "interactive", caller="busy")
+    step = decide(state, TurnFinished(2.0, "d", "running", 1))
+    assert [decision.turn for decision in step.decisions] == ["interactive"]
+
+
+def test_a_turn_that_is_held_again_is_told_only_if_the_reason_changed() -> None:
+    state = initial(Settings(start_grace_seconds=1.0), (SPEC,), 0.0)
+    held = decide(state, TurnRequested(0.0, "d", "t", 1, "r", "m"))
+    assert [type(decision) for decision in held.decisions] == [Held]
+    assert not decide(held.state, Tick(0.5)).decisions
+    opened = decide(held.state, Tick(1.0))
+    assert [decision.reason.value for decision in opened.decisions] == ["no_replica"]
+
+
+def test_a_run_that_only_ever_waited_is_forgotten_with_its_turn() -> None:
+    from luftpause.scheduler.core.events import TurnAbandoned
+
+    state = ask(initial(NOW, (SPEC,), 0.0), "t")
+    step = decide(state, TurnAbandoned(2.0, "d", "t", 1))
+    assert [type(decision) for decision in step.decisions] == [Forget]
+    assert not step.state.runs
+
+
+def test_two_replicas_with_one_name_are_an_error_that_names_them() -> None:
+    with pytest.raises(ValueError, match="replica names must differ: a, a"):
+        initial(NOW, (SPEC, SPEC), 0.0)
+
+
+def test_an_unknown_policy_is_an_error_that_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="unknown policy 'best'; known: original"):
+        initial(Settings(policy="best"), (SPEC,), 0.0)
+
+
+def test_every_setting_of_the_core_that_is_configured_has_the_same_name_and_default() -> None:
+    ours = {name: getattr(Settings(), name) for name in Settings.__struct_fields__}
+    theirs = SchedulerConfig().model_dump()
+    shared = [name for name in ours if name in theirs]
+    assert shared[0] == "policy"
+    assert len(shared) >= 17
+    assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
