@@ -45,23 +45,19 @@ async def test_the_demo_completes_eight_sub_agents_with_tool_calls() -> None:
     assert result["seconds"] < result["run_seconds_sum"] / 2
 
 
-async def test_the_demo_for_people_shows_answers_totals_and_how_to_attach() -> None:
-    status, out, err = await demo("--agents", "2", env={"COLUMNS": "200"})
-    assert status == 0, err
-    assert "2 of 2 sub-agents completed in" in out
-    assert "their run times add up to" in out
-    assert "claude mcp add --transport http --scope local luftpause http://127.0.0.1:7000/mcp" in out
-
-
-async def test_proxies_in_the_environment_get_no_connection() -> None:
+async def test_the_demo_for_people_works_behind_a_proxy_that_gets_no_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         proxy.setblocking(False)
         at = f"127.0.0.1:{proxy.getsockname()[1]}"
         names = {"HTTP_PROXY": f"http://{at}", "HTTPS_PROXY": f"http://{at}", "ALL_PROXY": f"socks5h://{at}"}
-        status, _, err = await demo("--json", "--agents", "2", env={**names, **{name.lower(): value for name, value in names.items()}})
+        environment = {**names, **{name.lower(): value for name, value in names.items()}, "COLUMNS": "200"}
+        status, out, err = await demo("--agents", "2", env=environment)
         assert status == 0, err
         with pytest.raises(BlockingIOError):
             proxy.accept()
+    assert "2 of 2 sub-agents completed in" in out
+    assert "their run times add up to" in out
+    assert "claude mcp add --transport http --scope local luftpause http://127.0.0.1:7000/mcp" in out
 
 
 async def test_unknown_options_are_a_usage_error() -> None:

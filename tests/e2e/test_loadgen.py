@@ -31,7 +31,7 @@ async def test_it_loads_the_runtime_over_mcp_and_the_proxy_directly(tmp_path: Pa
         assert batch["turns"] == batch["tool_calls"] + 12
         assert batch["run_s"]["p50"] <= batch["run_s"]["p99"]
 
-        options = ("--agents", "6", "--duration-s", "3", "--tool-seconds", "0.1", "--base-url", whole.base_url)
+        options = ("--agents", "6", "--duration-s", "2", "--tool-seconds", "0.1", "--base-url", whole.base_url)
         status, out, err = await loadgen(*options, "--json")
         assert status == 0, err
         direct: dict[str, Any] = json.loads(out)["classes"]["interactive"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from tests.support.pids import descendants, gone
 from tests.support.processes import Process, running
 
 pytestmark = pytest.mark.timeout(180)
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def up(folder: Path) -> tuple[str, ...]:
@@ -39,17 +41,24 @@ async def test_ctrl_c_stops_everything(tmp_path: Path) -> None:
         assert "Traceback" not in stack.logged()
 
 
-async def test_it_prints_its_urls_and_two_commands_that_work(tmp_path: Path) -> None:
+async def test_what_it_prints_and_the_readmes_example_work_as_they_are(tmp_path: Path) -> None:
     async with running(*up(tmp_path), folder=tmp_path) as stack:
         shown = stack.logged()
         assert f"claude mcp add --transport http --scope local luftpause {stack.at['mcp']}" in shown
-        (curl,) = [line.strip() for line in shown.splitlines() if line.strip().startswith("curl ")]
-        tried = await asyncio.to_thread(
-            subprocess.run, ["bash", "-c", curl + " --silent --fail"], capture_output=True, text=True, timeout=30, check=False
-        )
-        assert tried.returncode == 0, tried.stderr
-        assert '"chat.completion"' in tried.stdout
         assert str(tmp_path / "state") in shown
+        (curl,) = [line.strip() for line in shown.splitlines() if line.strip().startswith("curl ")]
+        assert '"chat.completion"' in await output("bash", "-c", curl + " --silent --fail")
+        (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+        assert "http://127.0.0.1:8080/v1" in example
+        assert (await output(sys.executable, "-c", example.replace("http://127.0.0.1:8080/v1", stack.at["base_url"]))).strip()
+
+
+async def output(*command: str) -> str:
+    """What a command prints; it must succeed."""
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, err.decode()
+    return out.decode()
 
 
 async def test_when_one_service_dies_it_says_which_and_stops_the_rest(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 import yaml
 
-from tests.support.processes import Process, running, start
+from tests.support.processes import Process, start
 
 READY_SECONDS = 30.0
 
@@ -86,24 +86,30 @@ async def stack(
     folder: Path, *, engine: Sequence[str] = (), tools: Sequence[str] = (), runtime: dict[str, Any] | None = None
 ) -> AsyncGenerator[Stack]:
     """Two fake engines, fake tools and the services, ready to answer; `engine` and `tools` are further options of the fakes."""
-    async with contextlib.AsyncExitStack() as exits:
-        starts = [running("fake-engine", "--port", "0", *engine, folder=folder) for _ in range(2)]
-        starts.append(running("fake-mcp", "--port", "0", *tools, folder=folder))
-        *engines, tool_server = [await exits.enter_async_context(each) for each in starts]
-        whole = Stack(folder, engines, tool_server, runtime or {})
-        exits.push_async_callback(_stop, whole)
-        for name in ("scheduler", "dataplane", "runtime"):
-            await whole.start(name)
-        await whole.ready()
-        yield whole
+    fakes: list[Process] = []
+    try:
+        commands = [("fake-engine", "--port", "0", *engine)] * 2 + [("fake-mcp", "--port", "0", *tools)]
+        started = await asyncio.gather(*(start(*command, folder=folder) for command in commands), return_exceptions=True)
+        fakes = [each for each in started if isinstance(each, Process)]
+        assert len(fakes) == len(commands), started
+        whole = Stack(folder, fakes[:2], fakes[2], runtime or {})
+        try:
+            for name in ("scheduler", "dataplane", "runtime"):
+                await whole.start(name)
+            await whole.ready()
+            yield whole
+        finally:
+            await _stop(reversed(whole.services.values()))
+    finally:
+        await _stop(fakes)
 
 
-async def _stop(whole: Stack) -> None:
-    for service in reversed(whole.services.values()):
-        if service.process.returncode is None:
-            service.terminate()
+async def _stop(processes: Iterable[Process]) -> None:
+    for each in processes:
+        if each.process.returncode is None:
+            each.terminate()
             try:
-                await service.ended(10)
+                await each.ended(10)
             except TimeoutError:
-                service.kill()
-                await service.process.wait()
+                each.kill()
+                await each.process.wait()
