@@ -249,6 +249,19 @@ async def test_a_dropped_connection_cancels_no_run_in_the_newer_protocol():
         assert answer.structured_content["runs"][0]["answer"] == "late"
 
 
+async def test_in_the_newer_protocol_nobody_cancels_by_request_id_for_ids_of_different_clients_are_the_same():
+    async with served() as at, client(at, "auto") as c, httpx.AsyncClient(trust_env=False) as http:
+        call = asyncio.create_task(c.call_tool("run", {"task": "long"}))
+        await until(lambda: at.runs.waits == 1)
+        headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
+        for number in range(10):
+            notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}
+            assert (await http.post(at.mcp, json=notice, headers=headers)).status_code == 202
+        at.runs.finish(next(iter(at.runs.runs)), answer="done")
+        assert (await asyncio.wait_for(call, SECONDS)).structured_content["answer"] == "done"
+        assert at.runs.cancelled == []
+
+
 async def test_twenty_calls_at_once_each_get_their_own_answer():
     async with served() as at, client(at, "legacy") as c:
         results = await asyncio.gather(*(c.call_tool("run", {"task": f"echo {number}"}) for number in range(20)))
