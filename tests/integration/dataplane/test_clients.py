@@ -186,20 +186,19 @@ async def test_own_names_are_served(host: str) -> None:
 
 
 async def test_an_allowed_origin_gets_its_preflight_and_may_read_the_answer() -> None:
-    async with raw_engine(good) as engine:
-        async with (
-            running_plane(FakeScheduler(replica("a", engine.url)), cors_origins=("https://app.example",)) as plane,
-            client_of(plane) as client,
-        ):
-            asks = {
-                "origin": "https://app.example",
-                "access_control_request_method": "POST",
-                "access_control_request_headers": "authorization, x-luftpause-run-id",
-            }
-            await client.send(get("/v1/chat/completions", "OPTIONS", **asks))
-            preflight = await client.answer("OPTIONS")
-            answer = await client.ask(post(origin="https://app.example"))
-            refused = await client.ask(post(b"[]", origin="https://app.example"))
+    async with (
+        raw_engine(good) as engine, running_plane(FakeScheduler(replica("a", engine.url)), cors_origins=("https://app.example",)) as plane,
+        client_of(plane) as client,
+    ):
+        asks = {
+            "origin": "https://app.example",
+            "access_control_request_method": "POST",
+            "access_control_request_headers": "authorization, x-luftpause-run-id",
+        }
+        await client.send(get("/v1/chat/completions", "OPTIONS", **asks))
+        preflight = await client.answer("OPTIONS")
+        answer = await client.ask(post(origin="https://app.example"))
+        refused = await client.ask(post(b"[]", origin="https://app.example"))
     assert preflight.status == 204
     assert preflight.headers["access-control-allow-origin"] == "https://app.example"
     assert preflight.headers["access-control-allow-headers"] == "authorization, x-luftpause-run-id"

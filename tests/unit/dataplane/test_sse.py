@@ -1,0 +1,75 @@
+"""Are lines and events found however a stream is cut, within bounded memory?"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from luftpause.dataplane.sse import EventFilter, Lines, data_of
+
+
+@given(st.lists(st.binary(max_size=8), max_size=12), st.lists(st.sampled_from([b"\n", b"\r\n"]), min_size=12, max_size=12), st.data())
+def test_lines_do_not_depend_on_cuts(parts: list[bytes], ends: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(part + end for part, end in zip(parts, ends, strict=False))
+    lines, got, at = Lines(10_000), [], 0
+    while at < len(stream):
+        size = data.draw(st.integers(1, 10))
+        got += lines.feed(stream[at : at + size])
+        at += size
+    assert [*got, lines.rest()] == stream.split(b"\n")
+
+
+def test_an_endless_line_is_given_up_and_the_next_one_is_read() -> None:
+    lines = Lines(100)
+    got: list[bytes] = []
+    for _ in range(1000):
+        got += lines.feed(b"x" * 50)
+        assert len(lines.tail) <= 100
+    got += lines.feed(b"xx\nnext\npart")
+    assert got == [b"next"]
+    assert lines.given_up
+    assert lines.rest() == b"part"
+
+
+@pytest.mark.parametrize(
+    ("line", "data"),
+    [(b"data: x", b"x"), (b"data:x\r", b"x"), (b"data:  x ", b"x"), (b": data: x", b""), (b"event: data", b""), (b"data", b""), (b"", b"")],
+)
+def test_data_of_a_line(line: bytes, data: bytes) -> None:
+    assert data_of(line) == data
+
+
+EVENTS = st.lists(
+    st.sampled_from([b"data: keep", b"data: drop", b"event: x\ndata:drop", b": comment", b"data: keep\ndata: drop"]), max_size=8
+)
+
+
+@given(EVENTS, st.sampled_from([b"\n", b"\r\n"]), st.data())
+def test_a_filter_removes_whole_events_and_nothing_else_however_it_is_cut(events: list[bytes], end: bytes, data: st.DataObject) -> None:
+    def written(chosen: list[bytes]) -> bytes:
+        return b"".join(event.replace(b"\n", end) + end + end for event in chosen)
+
+    stream, at, got = written(events), 0, b""
+    chosen = EventFilter(lambda text: text == b"drop", 10_000)
+    while at < len(stream):
+        size = data.draw(st.integers(1, 9))
+        got += chosen.feed(stream[at : at + size])
+        at += size
+    assert got + chosen.rest() == written([event for event in events if event not in {b"data: drop", b"event: x\ndata:drop"}])
+
+
+@given(st.lists(st.integers(1, 40), min_size=1), st.sampled_from([b"\n\n", b"\r\n\r\n"]))
+def test_a_filter_passes_an_event_that_is_too_long(sizes: list[int], end: bytes) -> None:
+    stream = b"data: " + b"x" * 500 + end + b"data: drop" + end + b"data: keep" + end
+    chosen, got, at = EventFilter(lambda text: text == b"drop", 64), b"", 0
+    while at < len(stream):
+        size = sizes[at % len(sizes)]
+        got += chosen.feed(stream[at : at + size])
+        assert len(chosen._held) <= 64 + 40
+        at += size
+    assert got + chosen.rest() == b"data: " + b"x" * 500 + end + b"data: keep" + end
+
+
+def test_an_incomplete_event_at_the_end_passes_unless_it_is_to_be_dropped() -> None:
+    for last, passes in ((b"data: drop", b""), (b"data: dro", b"data: dro"), (b"data: keep\n", b"data: keep\n")):
+        chosen = EventFilter(lambda text: text == b"drop", 100)
+        assert chosen.feed(last) + chosen.rest() == passes
