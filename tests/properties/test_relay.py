@@ -1,6 +1,7 @@
 """Whatever an engine streams and however it is cut: does the client get every byte, and the scheduler one end per turn?"""
 
 import asyncio
+import itertools
 import json
 from typing import Any
 
@@ -24,23 +25,44 @@ deltas = st.one_of(
     st.just({"role": "assistant", "content": None}),
     st.just({}),
     st.builds(
-        lambda index, call, arguments: {"tool_calls": [{"index": index, "function": {"arguments": arguments}} | ({"id": call} if call else {})]},
-        st.integers(0, 2), st.sampled_from(["", "call_a", "call_b"]), words,
+        lambda index, call, arguments: {
+            "tool_calls": [{"index": index, "function": {"arguments": arguments}} | ({"id": call} if call else {})]
+        },
+        st.integers(0, 2),
+        st.sampled_from(["", "call_a", "call_b"]),
+        words,
     ),
-)  # fmt: skip
+)
 events = st.one_of(
     st.builds(
         lambda choices, finish: {"choices": [{"index": n, "delta": d, "finish_reason": finish} for n, d in enumerate(choices)]},
-        st.lists(deltas, max_size=3), st.sampled_from([None, "stop", "tool_calls", "length"]),
+        st.lists(deltas, max_size=3),
+        st.sampled_from([None, "stop", "tool_calls", "length"]),
     ),
     st.builds(lambda n: {"choices": [], "usage": {"prompt_tokens": n, "completion_tokens": n}}, st.integers(0, 9)),
     st.builds(lambda n: {"usage": {"prompt_tokens": n}}, st.integers(0, 9)),
-)  # fmt: skip
+)
 lines = st.one_of(
-    st.builds(lambda event, space, ascii_: b"data:" + b" " * space + json.dumps(event, ensure_ascii=ascii_).encode(), events, st.integers(0, 1), st.booleans()),
-    st.sampled_from([b": ping", b"event: x", b"data: not json", b'data: {"broken', b"data: [DONE]", b"", b'data: {"choices": 5}', b"data: [1]",
-                     rb'data: {"choices":[{"delta":{"content":"\ud83d"}}]}', b"data: \xff\xfe", b"retry: 5"]),
-)  # fmt: skip
+    st.builds(
+        lambda event, space, ascii_: b"data:" + b" " * space + json.dumps(event, ensure_ascii=ascii_).encode(),
+        events,
+        st.integers(0, 1),
+        st.booleans(),
+    ),
+    st.sampled_from([
+        b": ping",
+        b"event: x",
+        b"data: not json",
+        b'data: {"broken',
+        b"data: [DONE]",
+        b"",
+        b'data: {"choices": 5}',
+        b"data: [1]",
+        rb'data: {"choices":[{"delta":{"content":"\ud83d"}}]}',
+        b"data: \xff\xfe",
+        b"retry: 5",
+    ]),
+)
 streams = st.lists(st.tuples(lines, st.sampled_from([b"\n\n", b"\r\n\r\n", b"\n"])), min_size=1, max_size=12).map(
     lambda parts: b"".join(line + end for line, end in parts)
 )
@@ -48,7 +70,7 @@ streams = st.lists(st.tuples(lines, st.sampled_from([b"\n\n", b"\r\n\r\n", b"\n"
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
     at = sorted({place % (len(data) + 1) for place in places} | {0, len(data)})
-    return [data[start:end] for start, end in zip(at, at[1:], strict=False) if end > start]
+    return [data[start:end] for start, end in itertools.pairwise(at) if end > start]
 
 
 def framed(body: bytes, how: str, chunk_places: list[int]) -> bytes:
@@ -92,8 +114,13 @@ def read(data: bytes, *, closed: bool) -> tuple[int, bytes, bool]:
                 return status, body, False
 
 
-@given(body=streams, how=st.sampled_from(["sized", "chunked", "close"]), places=st.lists(st.integers(0, 5000), max_size=20),
-       chunk_places=st.lists(st.integers(0, 5000), max_size=8), version=st.sampled_from(["1.1", "1.0"]))  # fmt: skip
+@given(
+    body=streams,
+    how=st.sampled_from(["sized", "chunked", "close"]),
+    places=st.lists(st.integers(0, 5000), max_size=20),
+    chunk_places=st.lists(st.integers(0, 5000), max_size=8),
+    version=st.sampled_from(["1.1", "1.0"]),
+)
 @settings(max_examples=300)
 def test_every_byte_of_a_stream_reaches_the_client_however_it_was_cut(
     body: bytes, how: str, places: list[int], chunk_places: list[int], version: str
@@ -148,8 +175,30 @@ ANSWERS = {
     "until close": b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{}",
     "garbage": b"what?\r\n\r\n",
 }
-STEPS = ["place", "place", "hold", "hold none", "refuse", "connect", "connect", "refuse connection", "engine bytes", "engine bytes", "engine bytes", "engine closes", "engine resets",
-         "client leaves", "client half-closes", "client sends", "pause", "resume", "time", "stop", "kill", "extra bytes"]  # fmt: skip
+STEPS = [
+    "place",
+    "place",
+    "hold",
+    "hold none",
+    "refuse",
+    "connect",
+    "connect",
+    "refuse connection",
+    "engine bytes",
+    "engine bytes",
+    "engine bytes",
+    "engine closes",
+    "engine resets",
+    "client leaves",
+    "client half-closes",
+    "client sends",
+    "pause",
+    "resume",
+    "time",
+    "stop",
+    "kill",
+    "extra bytes",
+]
 
 
 class Story:
@@ -216,7 +265,7 @@ class Story:
     on_busy=st.sampled_from(["hold", "pass"]),
     ticks=st.booleans(),
 )
-@settings(max_examples=1500)
+@settings(max_examples=1000)
 def test_however_a_turn_goes_it_ends_exactly_once(
     steps: list[tuple[str, int]], answers: list[str], failover: bool, on_busy: str, ticks: bool
 ) -> None:
@@ -242,7 +291,7 @@ def test_however_a_turn_goes_it_ends_exactly_once(
             for turn in scheduler.asks:
                 assert sum(name in ENDS for name in scheduler.told(turn)) <= 1
             assert b"EVIL" not in story.client.written
-            if story.client.written and len(scheduler.asks) == 1:
+            if story.client.written and not any(name == "client sends" for name, _ in steps):
                 read(bytes(story.client.written), closed=bool(story.client.lost))
             for engine in rig.engines:
                 assert engine.lost or engine.protocol.usable  # type: ignore[attr-defined]

@@ -16,7 +16,6 @@ from luftpause.dataplane.turns import Scheduler
 from luftpause.kit.config import DataplaneConfig
 
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]}).encode()
-KEPT = 1_000_000  # bytes of a body that an incomplete answer shows
 STREAM_BODY = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "hello"}]}).encode()
 
 
@@ -91,36 +90,39 @@ class Client:
             self._h11.start_next_cycle()
         self._h11.send(h11.Request(method=method, target="/", headers=[("host", "x")]))
         self._h11.send(h11.EndOfMessage())
-        answer = Answer(0, {}, b"", complete=False)
-        body = bytearray()
-        while True:
-            try:
-                event = self._h11.next_event()
-            except h11.RemoteProtocolError:
-                if self._h11.their_state is h11.ERROR and self.reader.at_eof():
-                    return answer
+        answer, body = Answer(0, {}, b"", complete=False), bytearray()
+        try:
+            while await self._event(answer, body):
+                pass
+        except h11.RemoteProtocolError:
+            if not self.reader.at_eof():
                 raise
-            match event:
-                case h11.NEED_DATA:
-                    try:
-                        data = await self.reader.read(65_536)
-                    except ConnectionError:
-                        return answer
-                    self.raw += data
-                    self._h11.receive_data(data)
-                case h11.InformationalResponse(status_code=status):
-                    answer.interim.append(status)
-                case h11.Response():
-                    answer.status = event.status_code
-                    answer.headers = {name.decode(): value.decode("latin-1") for name, value in event.headers}
-                case h11.Data(data=data):
-                    body += data
-                    answer.body = b"" if len(body) > KEPT else bytes(body)
-                case h11.EndOfMessage():
-                    answer.body, answer.complete = bytes(body), True
-                    return answer
-                case _:
-                    return answer
+        answer.body = bytes(body)
+        return answer
+
+    async def _event(self, answer: Answer, body: bytearray) -> bool:
+        """Take one event; False: it was the last."""
+        match event := self._h11.next_event():
+            case h11.NEED_DATA:
+                try:
+                    data = await self.reader.read(65_536)
+                except ConnectionError:
+                    return False
+                self.raw += data
+                self._h11.receive_data(data)
+            case h11.InformationalResponse(status_code=status):
+                answer.interim.append(status)
+            case h11.Response():
+                answer.status = event.status_code
+                answer.headers = {name.decode(): value.decode("latin-1") for name, value in event.headers}
+            case h11.Data(data=data):
+                body += data
+            case h11.EndOfMessage():
+                answer.complete = True
+                return False
+            case _:
+                return False
+        return True
 
     async def until(self, text: bytes, seconds: float = 10.0) -> None:
         """Read until `text` has come."""

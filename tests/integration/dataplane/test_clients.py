@@ -12,6 +12,11 @@ from tests.support.raw_engine import Talk, chunked, json_answer, raw_engine
 GOOD = b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}'
 
 
+CHUNKED_HEAD = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+)
+
+
 async def good(talk: Talk) -> None:
     await talk.send(json_answer(GOOD))
 
@@ -99,19 +104,35 @@ async def test_a_refused_expectation_gets_its_error_without_the_body() -> None:
         (b"\x16\x03\x01\x02\x00\x01\x00\x01", 400, "bad_request"),
         (b"NONSENSE\r\n", 400, "bad_request"),
         (b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n", 405, "method_not_allowed"),
-        (b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400, "bad_request"),
-        (b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\ncontent-length: 2\r\n\r\n0\r\n\r\n", 400, "bad_request"),
+        (
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+            "bad_request",
+        ),
+        (
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\ncontent-length: 2\r\n\r\n0\r\n\r\n",
+            400,
+            "bad_request",
+        ),
         (b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}x", 400, "bad_request"),
         (b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: -2\r\n\r\n{}", 400, "bad_request"),
-        (b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501, "transfer_coding"),
+        (
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            501,
+            "transfer_coding",
+        ),
         (b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 400, "bad_request"),
         (b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n2\n{}\n0\n\n", 400, "bad_request"),
-        (b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 400, "bad_request"),
+        (
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+            400,
+            "bad_request",
+        ),
         (b"GET /health HTTP/1.1\r\nhost: localhost\r\n" + b"x: y\r\n" * 200 + b"\r\n", 431, "head_too_large"),
         (b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 70_000, 431, "head_too_large"),
         (b"GET /" + b"y" * 70_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n", 431, "head_too_large"),
     ],
-)  # fmt: skip
+)
 async def test_malformed_requests_get_an_error_and_a_close(request_: bytes, status: int, code: str) -> None:
     scheduler = FakeScheduler()
     async with running_plane(scheduler) as plane, client_of(plane) as client:
@@ -124,9 +145,7 @@ async def test_malformed_requests_get_an_error_and_a_close(request_: bytes, stat
 
 async def test_endless_chunk_extensions_are_refused() -> None:
     async with running_plane(FakeScheduler()) as plane, client_of(plane) as client:
-        await client.send(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n1;"
-        )
+        await client.send(CHUNKED_HEAD + b"1;")
         for _ in range(20):
             client.writer.write(b"x" * 10_000)
         assert (await client.answer()).status == 400
@@ -136,8 +155,7 @@ async def test_endless_chunk_extensions_are_refused() -> None:
 async def test_a_body_that_is_too_long_is_413(framing: str) -> None:
     async with running_plane(FakeScheduler(), max_body_bytes=100_000) as plane, client_of(plane) as client:
         if framing == "chunked":
-            head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
-            await client.send(head + chunked(b"x" * 60_000) + chunked(b"x" * 60_000))
+            await client.send(CHUNKED_HEAD + chunked(b"x" * 60_000) + chunked(b"x" * 60_000))
         else:
             await client.send(post(b"x" * 100_001))
         answer = await client.answer()
@@ -187,7 +205,8 @@ async def test_own_names_are_served(host: str) -> None:
 
 async def test_an_allowed_origin_gets_its_preflight_and_may_read_the_answer() -> None:
     async with (
-        raw_engine(good) as engine, running_plane(FakeScheduler(replica("a", engine.url)), cors_origins=("https://app.example",)) as plane,
+        raw_engine(good) as engine,
+        running_plane(FakeScheduler(replica("a", engine.url)), cors_origins=("https://app.example",)) as plane,
         client_of(plane) as client,
     ):
         asks = {
@@ -264,9 +283,11 @@ async def test_ready_says_whether_a_scheduler_was_ever_there() -> None:
     assert before.status == 503
     assert after.status == 200
     assert json.loads(after.body) == {
-        "ready": True, "stopping": False, "scheduler": {"connected": False, "contacted": True},
+        "ready": True,
+        "stopping": False,
+        "scheduler": {"connected": False, "contacted": True},
         "replicas": [{"name": "a", "state": "healthy", "kind": "generative", "models": ["m1"]}],
-    }  # fmt: skip
+    }
 
 
 async def test_turns_and_other_requests_share_a_connection() -> None:

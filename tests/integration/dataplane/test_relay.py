@@ -5,16 +5,18 @@ import json
 
 import pytest
 
+from luftpause.dataplane.digest import body_hash
 from luftpause.dataplane.turns import Kind, TurnClass, Usage
 from tests.support.fake_scheduler import FakeScheduler, hold_all, place_first, place_soon, replica
 from tests.support.plane import BODY, STREAM_BODY, Client, client_of, post, running_plane
 from tests.support.raw_engine import STREAM_HEAD, Talk, chunked, json_answer, raw_engine
 
 ANSWER = json.dumps({
-    "id": "x", "object": "chat.completion",
+    "id": "x",
+    "object": "chat.completion",
     "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
     "usage": {"prompt_tokens": 3, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 2}},
-}).encode()  # fmt: skip
+}).encode()
 ROLE = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n'
 TEXT = b'data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}\n\n'
 CALL = b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_1","function":{"name":"f","arguments":""}}]}}]}\n\n'
@@ -56,7 +58,7 @@ async def test_a_json_answer_passes_unchanged_and_is_reported() -> None:
         Kind.GENERATIVE,
         "chat",
     )
-    assert len(ask.body_hash) == 16
+    assert ask.body_hash == body_hash(BODY)
 
 
 async def test_a_stream_passes_byte_for_byte_and_each_fact_is_told_before_its_bytes() -> None:

@@ -51,10 +51,15 @@ def test_echoed_ids_newest_first_none_empty(messages: list[Any], ids: tuple[str,
 
 @pytest.mark.parametrize(
     ("options", "asks", "mentions"),
-    [({}, False, False), ({"stream_options": None}, False, False), ({"stream_options": {}}, False, True),
-     ({"stream_options": {"include_usage": True}}, True, True), ({"stream_options": {"include_usage": False}}, False, True),
-     ({"stream_options": 5}, False, True)],
-)  # fmt: skip
+    [
+        ({}, False, False),
+        ({"stream_options": None}, False, False),
+        ({"stream_options": {}}, False, True),
+        ({"stream_options": {"include_usage": True}}, True, True),
+        ({"stream_options": {"include_usage": False}}, False, True),
+        ({"stream_options": 5}, False, True),
+    ],
+)
 def test_usage_asked_for(options: dict[str, Any], asks: bool, mentions: bool) -> None:
     found = read(stream=True, **options)
     assert (found.stream, found.asks_usage, found.mentions_usage) == (True, asks, mentions)
@@ -111,7 +116,8 @@ def test_a_missing_content_null_and_lists_are_all_readable() -> None:
 
 
 def test_lone_surrogates_are_read() -> None:
-    body = rb'{"model":"m","stream":true,"tools":[],"messages":[{"role":"user","content":"a \ud83e"},{"role":"tool","tool_call_id":"c1","content":"\udc00"}]}'
+    messages = rb'[{"role":"user","content":"a \ud83e"},{"role":"tool","tool_call_id":"c1","content":"\udc00"}]'
+    body = b'{"model":"m","stream":true,"tools":[],"messages":' + messages + b"}"
     found = read_chat(body, KEY)
     assert isinstance(found, Reading)
     assert (found.stream, found.tool_call_ids) == (True, ("c1",))
@@ -126,7 +132,16 @@ HEAD = [{"role": "system", "content": "You are S. Today is 2026-11-30."}, user("
         (HEAD, True),
         ([{"role": "system", "content": "You are S. Today is 2026-12-01."}, user("do it")], True),
         ([{"role": "developer", "content": "You are S. Today is 2026-11-30."}, user("do it")], True),
-        ([{"role": "system", "content": [{"type": "text", "text": "You are S. Today is 2026-11-30.", "cache_control": {"type": "ephemeral"}}]}, user("do it")], True),
+        (
+            [
+                {
+                    "role": "system",
+                    "content": [{"type": "text", "text": "You are S. Today is 2026-11-30.", "cache_control": {"type": "ephemeral"}}],
+                },
+                user("do it"),
+            ],
+            True,
+        ),
         ([*HEAD, calls("c1"), tool("c1"), user("more")], True),
         ([{"id": "msg_1"} | HEAD[0], {"id": "msg_2"} | HEAD[1]], True),
         ([HEAD[0], user("do that")], False),
@@ -134,7 +149,7 @@ HEAD = [{"role": "system", "content": "You are S. Today is 2026-11-30."}, user("
         ([user("You are S. Today is 2026-11-30."), user("do it")], False),
         ([HEAD[0], user("do it 17")], False),
     ],
-)  # fmt: skip
+)
 def test_the_digest_covers_text_alone(messages: list[Any], same: bool) -> None:
     expected = read(messages=HEAD, tools=TOOLS).head_digest
     assert len(expected) == 16

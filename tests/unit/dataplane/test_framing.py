@@ -20,8 +20,11 @@ def run(framing: Framing, data: bytes, sizes: list[int]) -> tuple[bytes, int]:
 
 @given(
     st.lists(st.tuples(st.binary(min_size=1, max_size=40), st.sampled_from([b"", b";a=b", b" ", b';q="x y"'])), max_size=6),
-    st.sampled_from([b"", b"t: v\r\n", b"a: b\r\nc: d\r\n"]), st.binary(max_size=5), st.lists(st.integers(1, 60), min_size=1, max_size=5), st.booleans(),
-)  # fmt: skip
+    st.sampled_from([b"", b"t: v\r\n", b"a: b\r\nc: d\r\n"]),
+    st.binary(max_size=5),
+    st.lists(st.integers(1, 60), min_size=1, max_size=5),
+    st.booleans(),
+)
 def test_chunks_are_read_however_they_are_cut(
     chunks: list[tuple[bytes, bytes]], trailers: bytes, extra: bytes, sizes: list[int], upper: bool
 ) -> None:
@@ -51,9 +54,25 @@ def test_a_body_until_close_never_ends_by_itself() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"zz\r\n", b"-1\r\n", b"0x2\r\n", b"+2\r\n", b"2_0\r\n", b"\r\n", b"2\nab\r\n", b"2\r\nabc\r\n", b"2\r\nab\n0\r\n\r\n", b"f" * 16 + b"\r\n", b"0\r\nt: v\n\n",
-     b"2;" + b"x" * 9000 + b"\r\n", b"2;" + b"x" * 9000, b"0\r\n" + b"x" * 9000, b" 2\r\n", b"2 x\r\n"],
-)  # fmt: skip
+    [
+        b"zz\r\n",
+        b"-1\r\n",
+        b"0x2\r\n",
+        b"+2\r\n",
+        b"2_0\r\n",
+        b"\r\n",
+        b"2\nab\r\n",
+        b"2\r\nabc\r\n",
+        b"2\r\nab\n0\r\n\r\n",
+        b"f" * 16 + b"\r\n",
+        b"0\r\nt: v\n\n",
+        b"2;" + b"x" * 9000 + b"\r\n",
+        b"2;" + b"x" * 9000,
+        b"0\r\n" + b"x" * 9000,
+        b" 2\r\n",
+        b"2 x\r\n",
+    ],
+)
 @pytest.mark.parametrize("step", [1, 5, 100_000])
 def test_broken_framing_is_refused(body: bytes, step: int) -> None:
     with pytest.raises(FramingError):

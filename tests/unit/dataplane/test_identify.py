@@ -34,9 +34,12 @@ TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         ({b"session-id": b"not an id"}, Identity()),
         ({b"session-id": b"x" * 129}, Identity()),
         ({b"x-luftpause-run-id": b"ours", b"session-id": b"theirs"}, Identity(run="ours")),
-        ({b"x-luftpause-run-id": b"ours", b"x-claude-code-session-id": b"s", b"x-claude-code-agent-id": b"a"}, Identity(run="ours", parent="s")),
+        (
+            {b"x-luftpause-run-id": b"ours", b"x-claude-code-session-id": b"s", b"x-claude-code-agent-id": b"a"},
+            Identity(run="ours", parent="s"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_headers_say(headers: dict[bytes, bytes], expected: Identity) -> None:
     assert identify(headers) == expected
 

@@ -77,10 +77,22 @@ def test_a_usage_without_counts_is_unknown(usage: Any) -> None:
 
 @pytest.mark.parametrize(
     ("event", "token"),
-    [(ROLE, False), (delta(content=None), False), (delta(content=""), False), (END, False), ({"choices": []}, False), (TEXT, True),
-     (delta(reasoning_content="x"), True), (delta(reasoning="x"), True), (delta(tool_calls=[call(None)]), True), (delta(tool_calls=[]), False),
-     (delta(refusal="no"), True), (delta(content=[{"type": "text", "text": "x"}]), True), (delta(function_call={"name": "f"}), True)],
-)  # fmt: skip
+    [
+        (ROLE, False),
+        (delta(content=None), False),
+        (delta(content=""), False),
+        (END, False),
+        ({"choices": []}, False),
+        (TEXT, True),
+        (delta(reasoning_content="x"), True),
+        (delta(reasoning="x"), True),
+        (delta(tool_calls=[call(None)]), True),
+        (delta(tool_calls=[]), False),
+        (delta(refusal="no"), True),
+        (delta(content=[{"type": "text", "text": "x"}]), True),
+        (delta(function_call={"name": "f"}), True),
+    ],
+)
 def test_the_first_token_is_the_first_thing_said(event: dict[str, Any], token: bool) -> None:
     assert watch(sse(event)).first_token is token
 
@@ -121,9 +133,18 @@ def test_ids_are_news_when_they_come_and_only_then() -> None:
 
 @pytest.mark.parametrize(
     ("finish", "calls", "paused"),
-    [("tool_calls", True, True), ("tool_calls", False, True), ("function_call", False, True), ("stop", True, True), (None, True, True),
-     ("length", True, False), ("content_filter", True, False), ("stop", False, False), (None, False, False)],
-)  # fmt: skip
+    [
+        ("tool_calls", True, True),
+        ("tool_calls", False, True),
+        ("function_call", False, True),
+        ("stop", True, True),
+        (None, True, True),
+        ("length", True, False),
+        ("content_filter", True, False),
+        ("stop", False, False),
+        (None, False, False),
+    ],
+)
 def test_an_answer_that_ended_in_tool_calls_pauses(finish: str | None, calls: bool, paused: bool) -> None:
     events = [delta(tool_calls=[call("a")])] if calls else [TEXT]
     assert watch(sse(*events, delta(finish=finish))).paused is paused
@@ -136,9 +157,15 @@ def test_of_several_choices_the_one_with_calls_says_how_it_ended() -> None:
 
 @pytest.mark.parametrize(
     ("event", "error"),
-    [({"error": {"message": "x", "code": 504}}, "x"), ({"error": "boom"}, "boom"), ({"error": {"code": 1}}, "error"), ({"object": "error", "message": "flat"}, "flat"),
-     ({"error": None}, ""), (TEXT | {"error": None}, "")],
-)  # fmt: skip
+    [
+        ({"error": {"message": "x", "code": 504}}, "x"),
+        ({"error": "boom"}, "boom"),
+        ({"error": {"code": 1}}, "error"),
+        ({"object": "error", "message": "flat"}, "flat"),
+        ({"error": None}, ""),
+        (TEXT | {"error": None}, ""),
+    ],
+)
 @pytest.mark.parametrize("before", [[], [TEXT]])
 def test_an_error_inside_the_stream(event: dict[str, Any], error: str, before: list[Any]) -> None:
     flat_after_token = bool(before) and "object" in event
@@ -147,9 +174,22 @@ def test_an_error_inside_the_stream(event: dict[str, Any], error: str, before: l
 
 @pytest.mark.parametrize(
     "noise",
-    [": ping\n\n", "event: x\n", "data: not json\n\n", 'data: {"usage":{\n\n', "data: [1]\n\n", "data: 5\n\n", "data: null\n\n", "retry: 1\n", "\n\n\n", "data:\n\n",
-     'data: {"choices":5,"usage":{}}\n\n', 'data: {"choices":[5,null,[]],"finish_reason":"x"}\n\n', 'data: {"choices":[{"delta":7,"finish_reason":"x","message":"y"}]}\n\n'],
-)  # fmt: skip
+    [
+        ": ping\n\n",
+        "event: x\n",
+        "data: not json\n\n",
+        'data: {"usage":{\n\n',
+        "data: [1]\n\n",
+        "data: 5\n\n",
+        "data: null\n\n",
+        "retry: 1\n",
+        "\n\n\n",
+        "data:\n\n",
+        'data: {"choices":5,"usage":{}}\n\n',
+        'data: {"choices":[5,null,[]],"finish_reason":"x"}\n\n',
+        'data: {"choices":[{"delta":7,"finish_reason":"x","message":"y"}]}\n\n',
+    ],
+)
 def test_noise_harms_nothing(noise: str) -> None:
     stream = sse(ROLE) + noise.encode() + sse(TEXT) + noise.encode() + sse(END | {"usage": USAGE})
     for step in (0, 1, 5):
@@ -166,7 +206,8 @@ def test_keys_inside_text_mean_nothing() -> None:
 def test_spaces_around_colons_are_no_hiding_place() -> None:
     seen = watch(
         sse(TEXT)
-        + b'data: {"choices" : [ {"delta":{"tool_calls" : [ {"id" : "a"} ]}, "finish_reason" : "tool_calls"} ], "usage" : {"prompt_tokens": 1}}\n\n'
+        + b'data: {"choices" : [ {"delta":{"tool_calls" : [ {"id" : "a"} ]}, "finish_reason" : "tool_calls"} ], '
+        + b'"usage" : {"prompt_tokens": 1}}\n\n'
     )
     assert (seen.ids, seen.usage, seen.paused) == (["a"], Usage(1, 0, None), True)
 

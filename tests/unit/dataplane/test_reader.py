@@ -49,8 +49,28 @@ def test_one_parser_reads_request_after_request(requests: list[bytes], sizes: li
         reader.next()
 
 
-PIECES = st.sampled_from([b"GET ", b"POST ", b"/", b" HTTP/1.1", b"\r\n", b"\n", b"\r", b"host: h", b"content-length: ", b"5", b"transfer-encoding: chunked", b": ", b" ", b"x",
-                          b"upgrade: ", b"\0", b"\xff", b"0\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\n", b"a" * 500])  # fmt: skip
+PIECES = st.sampled_from([
+    b"GET ",
+    b"POST ",
+    b"/",
+    b" HTTP/1.1",
+    b"\r\n",
+    b"\n",
+    b"\r",
+    b"host: h",
+    b"content-length: ",
+    b"5",
+    b"transfer-encoding: chunked",
+    b": ",
+    b" ",
+    b"x",
+    b"upgrade: ",
+    b"\0",
+    b"\xff",
+    b"0\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\n",
+    b"a" * 500,
+])
 
 
 @given(st.lists(st.one_of(PIECES, st.binary(max_size=6)), max_size=40), st.lists(st.integers(1, 50), min_size=1, max_size=4))
