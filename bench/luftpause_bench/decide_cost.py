@@ -123,9 +123,8 @@ def measure(runs: int, held: float, callers: int, events: int, passes: int, seed
     log = [loop.step() for _ in range(events)]
     costs, places = replay(start, log, passes)
     waiting = sum(turn.phase is TurnPhase.HELD for turn in start.turns.values())
-    print(
-        f"{len(start.runs):,} runs, {waiting:,} held, {callers:,} callers, {REPLICAS} replicas, {sum(places):,} placements in {events:,} events"
-    )
+    scene = f"{len(start.runs):,} runs, {waiting:,} held, {callers:,} callers, {REPLICAS} replicas"
+    print(f"{scene}; {events:,} events, {sum(places):,} placements")
     kinds: dict[str, list[float]] = defaultdict(list)
     for event, cost, count in zip(log, costs, places, strict=True):
         for name in (type(event).__name__, "all"):

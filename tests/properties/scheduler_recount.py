@@ -81,7 +81,6 @@ def dataplanes(state: State) -> None:
     assert list(state.dataplane_names) == sorted(state.dataplanes)
     for name, dataplane in state.dataplanes.items():
         assert sorted(dataplane.turns) == sorted(turn.id for turn in state.turns.values() if turn.dataplane == name)
-        assert dataplane.in_flight == sum(turn.dataplane == name for turn in in_flight(state))
     assert {turn.dataplane for turn in state.turns.values()} <= set(state.dataplanes)
     assert list(state.identifying) == sorted(turn.id for turn in state.turns.values() if turn.phase is TurnPhase.IDENTIFYING)
 
@@ -112,7 +111,7 @@ def identity(state: State) -> None:
     mine = {(run.key, key) for run in state.runs.values() for _, key in run.ids}
     known = {(sighting.run, key) for key, entry in state.ids.items() for sighting in entry.sightings}
     assert mine == known
-    assert not any(key.id == "" for key in state.ids)
+    assert not any(key[2] == "" for key in state.ids)
     assert all(len(run.ids) <= state.settings.ids_per_run_max for run in state.runs.values())
     assert all(list(run.ids) == sorted(run.ids, key=lambda item: item[0]) for run in state.runs.values())
 
@@ -120,7 +119,11 @@ def identity(state: State) -> None:
 def timers(state: State) -> None:
     """Nothing that ends by time lacks its timer, and no timer outlives what it is for."""
     transient = {Timer.GATE, Timer.IDENTITY, Timer.NO_REPLICA, Timer.LOST}  # looked at again when they fire
-    lasting = [due for due in state.timers if due[1] not in transient]
+    assert list(state.seconds) == sorted(state.wheel)
+    for second, due in state.wheel.items():
+        assert due
+        assert all(second - 1 < at <= second for at, *_ in due)
+    lasting = [due for due in (*state.timers, *(due for second in state.wheel.values() for due in second)) if due[1] not in transient]
     armed = {(timer, of, detail): at for at, timer, of, detail in lasting}
     assert len(armed) == len(lasting)
     expected: set[tuple[int, str, str]] = set()

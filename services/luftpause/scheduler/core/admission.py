@@ -20,7 +20,9 @@ def admits(replica: Replica, kind: str, turn_class: int, settings: Settings) -> 
         return HoldReason.CAPPED if most is not None and replica.in_flight + replica.passes >= most else None
     taken = replica.in_flight
     most = limit(replica, settings)
-    if taken >= most or (replica.busy and taken == 0) or replica.burst >= burst_limit(replica, settings):
+    if taken >= most or (replica.busy and taken == 0):
+        return HoldReason.CAPPED
+    if replica.burst and replica.burst >= burst_limit(replica, settings):
         return HoldReason.CAPPED
     if turn_class == TurnClass.BATCH and taken + replica.reserved >= most:
         return HoldReason.RESERVED
@@ -33,12 +35,12 @@ def limit(replica: Replica, settings: Settings) -> int:
 
     Never below 1: gauges may lie, and an idle engine must get a turn.
     """
-    most = UNLIMITED if replica.cap is None else replica.cap
-    if load_unknown(replica) and replica.cap is None:
-        most = settings.load_unknown_cap
+    most = replica.cap
+    if most is None:
+        most = settings.load_unknown_cap if replica.has_load and replica.load is None else UNLIMITED
     if replica.spec.max_in_flight is not None:
         most = min(most, replica.spec.max_in_flight - replica.passes)
-    return max(most, 1)
+    return max(1, most)
 
 
 def burst_limit(replica: Replica, settings: Settings) -> int:

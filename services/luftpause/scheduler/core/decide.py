@@ -80,7 +80,7 @@ def decide(state: State, event: Event) -> Step:
     settle(d)
     if not d.dirty:
         timers.retell(d)
-    due = d.timers.first()[0] if d.timers else None
+    due = timers.next_due(d)
     more = bool(d.dirty) or bool(d.stale) or (due is not None and due <= d.now)
     return Step(freeze(d), tuple(d.decisions), due, more)
 

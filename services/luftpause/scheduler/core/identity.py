@@ -70,7 +70,7 @@ def by_ids(d: Draft, keys: tuple[IdKey, ...], digest: bytes) -> tuple[Run | None
 
 
 def id_key(principal: str, caller: str, id_: str, digest: bytes) -> IdKey:
-    return IdKey(principal, caller, id_, digest if says_nothing(id_) else b"")
+    return (principal, caller, id_, digest if says_nothing(id_) else b"")
 
 
 def says_nothing(id_: str) -> bool:

@@ -4,6 +4,7 @@
 index is kept by the functions here, so that the tests can compare them with a recount from scratch.
 """
 
+from math import ceil
 from typing import Any
 
 from immutables import Map
@@ -26,6 +27,7 @@ from luftpause.scheduler.core.model import (
     Replica,
     ResponseHome,
     Run,
+    Second,
     Settings,
     State,
     Timer,
@@ -36,8 +38,10 @@ from luftpause.scheduler.core.model import (
 from luftpause.scheduler.core.policies import POLICIES, Policy
 from luftpause.scheduler.core.sorted_set import SortedSet
 
+EMBEDDING = Kind.EMBEDDING.value
 NOBODY = Caller()
 EMPTY_FLOW: Flow = SortedSet()
+NOTHING_DUE: Second = Map()
 
 
 class Draft(Struct, gc=False):
@@ -65,6 +69,8 @@ class Draft(Struct, gc=False):
     queues_of_model: "Map[tuple[str, str], tuple[QueueKey, ...]]"
     ranks: SortedSet[tuple[Any, str]]
     timers: SortedSet[Due]
+    wheel: "Map[int, Second]"
+    seconds: SortedSet[int]
     dirty: tuple[str, ...]
     stale: SortedSet[QueueKey]
     serial: int
@@ -82,7 +88,7 @@ def thaw(s: State) -> Draft:
     return Draft(
         s.settings, s.now, s.started_at, s.open, s.replicas, s.names, s.servers, s.runs, s.turns, s.callers, s.dataplanes,
         s.dataplane_names, s.ids, s.responses, s.twins, s.identifying, s.queues, s.queue_keys, s.queues_of_home,
-        s.queues_of_model, s.ranks, s.timers, s.dirty,
+        s.queues_of_model, s.ranks, s.timers, s.wheel, s.seconds, s.dirty,
         s.stale, s.serial, s.counters, s.phases, s.passes_held, s.policy_state,
         POLICIES[s.settings.policy], [], s.settings.places_per_step_max, s.settings.expiries_per_step_max,
     )  # fmt: skip
@@ -92,7 +98,7 @@ def freeze(d: Draft) -> State:
     return State(
         d.settings, d.now, d.started_at, d.open, d.replicas, d.names, d.servers, d.runs, d.turns, d.callers, d.dataplanes,
         d.dataplane_names, d.ids, d.responses, d.twins, d.identifying, d.queues, d.queue_keys, d.queues_of_home,
-        d.queues_of_model, d.ranks, d.timers, d.dirty,
+        d.queues_of_model, d.ranks, d.timers, d.wheel, d.seconds, d.dirty,
         d.stale, d.serial, d.counters, d.phases, d.passes_held, d.policy_state,
     )  # fmt: skip
 
@@ -105,11 +111,35 @@ def bump(d: Draft, counter: str, by: int = 1) -> None:
 
 
 def arm(d: Draft, at: float, timer: Timer, of: str, detail: str = "") -> None:
-    d.timers = d.timers.add((at, int(timer), of, detail))
+    if timer <= Timer.LOST:
+        d.timers = d.timers.add((at, int(timer), of, detail))
+        return
+    second = ceil(at)
+    due = d.wheel.get(second)
+    if due is None:
+        due = NOTHING_DUE
+        d.seconds = d.seconds.add(second)
+    d.wheel = d.wheel.set(second, due.set((at, int(timer), of, detail), True))
 
 
 def disarm(d: Draft, at: float, timer: Timer, of: str, detail: str = "") -> None:
-    d.timers = d.timers.remove((at, int(timer), of, detail))
+    item = (at, int(timer), of, detail)
+    if timer <= Timer.LOST:
+        d.timers = d.timers.remove(item)
+        return
+    second = ceil(at)
+    due = d.wheel.get(second)
+    if due is not None and item in due:
+        put_second(d, second, due.delete(item))
+
+
+def put_second(d: Draft, second: int, due: Second) -> None:
+    """What is due in this second of the wheel."""
+    if due:
+        d.wheel = d.wheel.set(second, due)
+    else:
+        d.wheel = d.wheel.delete(second)
+        d.seconds = d.seconds.remove(second)
 
 
 def mark_dirty(d: Draft, *replicas: str) -> None:
@@ -256,8 +286,7 @@ def speaks(replica: Replica, kind: str, api: str) -> bool:
 
 def takes_kind(replica: Replica, kind: str) -> bool:
     """A classifier takes classifier turns only; embeddings also go to generative replicas, which serve them by model."""
-    mine = replica.spec.kind
-    return mine.value == kind or (mine is Kind.GENERATIVE and kind == Kind.EMBEDDING.value)
+    return replica.kind == kind or (replica.kind == GENERATIVE and kind == EMBEDDING)
 
 
 def _index_queue(d: Draft, key: QueueKey) -> None:

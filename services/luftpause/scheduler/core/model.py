@@ -15,6 +15,7 @@ from luftpause.scheduler.core.events import Kind, Load, ReplicaSpec, TurnClass
 from luftpause.scheduler.core.sorted_set import SortedSet
 
 UNLIMITED = 1 << 30  # stands for "no cap" where rooms are compared
+GENERATIVE = Kind.GENERATIVE.value
 
 
 class Settings(Struct, frozen=True, gc=False):
@@ -78,6 +79,7 @@ class Replica(Struct, frozen=True, gc=False):
     burst: int = 0  # generative turns placed since the last report and still in flight
     cap: int | None = None  # set by a reported queue, or by an engine that said it is full
     busy: bool = False  # said it is full; if nothing of ours is in flight there, it rests until the next probe
+    kind: str = GENERATIVE  # the value of its spec's kind
     in_flight: int = 0  # generative turns
     passes: int = 0  # classifier and embedding turns in flight
     reserved: int = 0  # paused interactive branches that hold a place
@@ -114,13 +116,8 @@ class Lane(Struct, frozen=True, gc=False):
     ended: float = 0.0  # when its last turn ended
 
 
-class IdKey(NamedTuple):
-    """Where a tool-call id is looked up. `head_digest` is set for ids that say nothing by themselves (`call_0`)."""
-
-    principal: str
-    caller: str
-    id: str
-    head_digest: bytes
+# Where a tool-call id is looked up: principal, caller, id, and the head digest for ids that say nothing by themselves (`call_0`).
+IdKey = tuple[str, str, str, bytes]
 
 
 class Run(Struct, frozen=True, gc=False):
@@ -185,8 +182,6 @@ class QueueKey(NamedTuple):
     unusable: tuple[str, ...]  # its dataplane lacks the key
     suspect: tuple[str, ...]  # its dataplane could not connect; until a probe answers
 
-
-GENERATIVE = Kind.GENERATIVE.value
 
 PlaceInFlow = tuple[Any, ...]
 Flow = SortedSet[tuple[PlaceInFlow, str]]  # (place, turn); or, of a queue, (place, flow)
@@ -261,8 +256,7 @@ class Dataplane(Struct, frozen=True, gc=False):
     boot: str = ""
     connected: bool = True
     turns: "Map[str, bool]" = Map()  # held and in flight; a set
-    in_flight: int = 0
-    active_at: float = float("-inf")  # when it last had a turn in flight
+    active_at: float = float("-inf")  # when a turn of it last ended
     suspects: tuple[str, ...] = ()
     unusable: tuple[str, ...] = ()  # it lacks the keys of these replicas
     listed: frozenset[str] = frozenset()  # turns named by its last complete list; asked for membership only
@@ -270,12 +264,14 @@ class Dataplane(Struct, frozen=True, gc=False):
 
 
 class Timer(IntEnum):
+    """What is due at a time. Up to LOST exactly then; the others in the whole second that follows."""
+
     GATE = 0
     IDENTITY = 1
-    RESERVE = 2
-    LOAD = 3
-    NO_REPLICA = 4
-    LOST = 5
+    LOAD = 2
+    NO_REPLICA = 3
+    LOST = 4
+    RESERVE = 5
     TURN = 6
     RUN = 7
     IDS = 8
@@ -284,6 +280,7 @@ class Timer(IntEnum):
 
 
 Due = tuple[float, int, str, str]  # when, which Timer, of whom, a detail
+Second = Map[Due, bool]  # all that is due in one second of the wheel; a set
 
 NO_QUEUES: "Map[QueueKey, Queue]" = Map()
 
@@ -312,7 +309,9 @@ class State(Struct, frozen=True, gc=False):
     queues_of_home: "Map[str, tuple[QueueKey, ...]]" = Map()
     queues_of_model: "Map[tuple[str, str], tuple[QueueKey, ...]]" = Map()
     ranks: "SortedSet[tuple[Any, str]]" = SortedSet()  # (flow key, flow) of flows with held turns
-    timers: SortedSet[Due] = SortedSet()
+    timers: SortedSet[Due] = SortedSet()  # the few that must be exact
+    wheel: "Map[int, Second]" = Map()  # the many others, by the second in which they are due
+    seconds: SortedSet[int] = SortedSet()  # those of the wheel
     dirty: tuple[str, ...] = ()  # replicas that may take a held turn now
     stale: SortedSet[QueueKey] = SortedSet()  # queues whose turns may have to be told something else
     serial: int = 0

@@ -5,18 +5,18 @@ order (`ranks`), not in every queue: a turn that ends changes one entry, however
 """
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from luftpause.scheduler.core.events import Kind
-from luftpause.scheduler.core.indexes import Draft
-from luftpause.scheduler.core.model import GENERATIVE, PlaceInFlow, Queue, QueueKey, Replica, Turn
+from luftpause.scheduler.core.indexes import Draft, speaks
+from luftpause.scheduler.core.model import PlaceInFlow, QueueKey, Replica
 
 FLOWS_COMPARED_MAX = 16  # up to here asking every flow is cheaper than walking two orders
 
+KINDS_TAKEN = {"generative": ("generative", "embedding"), "classifier": ("classifier",), "embedding": ("embedding",)}
+
 Candidate = tuple[int, Any, PlaceInFlow, str]  # class, flow key, place, turn
-Admits = Callable[[Turn], bool]
 
 
 def next_turn(d: Draft, replica: Replica, turn_class: int) -> Candidate | None:
@@ -25,43 +25,44 @@ def next_turn(d: Draft, replica: Replica, turn_class: int) -> Candidate | None:
     for key in _queues_for(d, replica, turn_class):
         if d.policy.opens(d, replica, key) is not None:
             continue
-        for candidate in in_order(d, key):
-            if best is not None and candidate >= best:
-                break
-            if d.policy.admits(d, replica, d.turns[candidate[3]]) is None:
-                best = candidate
-                break
+        first = _first(d, key)
+        if best is not None and first >= best:
+            continue
+        best = first if d.policy.admits(d, replica, d.turns[first[3]]) is None else _later(d, replica, key, best)
     return best
 
 
-def _queues_for(d: Draft, replica: Replica, turn_class: int) -> Iterator[QueueKey]:
+def _later(d: Draft, replica: Replica, key: QueueKey, best: Candidate | None) -> Candidate | None:
+    """As the queue's first turn is not admitted: the first of the others that is, if it goes before `best`."""
+    for candidate in in_order(d, key):
+        if best is not None and candidate >= best:
+            break
+        if d.policy.admits(d, replica, d.turns[candidate[3]]) is None:
+            return candidate
+    return best
+
+
+def _queues_for(d: Draft, replica: Replica, turn_class: int) -> list[QueueKey]:
     """Non-empty queues whose turns may go there."""
-    for key in d.queues_of_home.get(replica.name, ()):
-        if key.turn_class == turn_class and not _barred(replica, key):
-            yield key
-    if not d.queues_of_model:
-        return
-    kinds = ("classifier",) if replica.spec.kind is Kind.CLASSIFIER else (GENERATIVE, "embedding")
-    for model in replica.models or ():
-        for kind in kinds:
-            for key in d.queues_of_model.get((kind, model), ()):
-                if key.turn_class == turn_class and not _barred(replica, key):
-                    yield key
+    found = [key for key in d.queues_of_home.get(replica.name, ()) if key.turn_class == turn_class]
+    if d.queues_of_model:
+        kinds = KINDS_TAKEN[replica.kind]
+        for model in replica.models or ():
+            for kind in kinds:
+                found += [key for key in d.queues_of_model.get((kind, model), ()) if key.turn_class == turn_class]
+    return [key for key in found if not _barred(replica, key)]
 
 
 def _barred(replica: Replica, key: QueueKey) -> bool:
     name = replica.name
     if name in key.without or name in key.unusable or name in key.suspect:
         return True
-    return bool(replica.apis) and key.kind == GENERATIVE and key.api not in replica.apis
+    return not speaks(replica, key.kind, key.api)
 
 
 def in_order(d: Draft, key: QueueKey) -> Iterator[Candidate]:
-    """All turns of a queue, best first. The first costs little; the others are sorted when somebody asks for them."""
+    """All turns of a queue, best first."""
     queue = d.queues[key]
-    place, flow = _first(d, queue)
-    turn = queue.flows[flow].first()[1]
-    yield key.turn_class, d.callers[flow].rank, place, turn
     callers = d.callers
     heap: list[tuple[Any, PlaceInFlow, str, Iterator[tuple[PlaceInFlow, str]]]] = []
     for _, name in queue.heads:
@@ -71,23 +72,28 @@ def in_order(d: Draft, key: QueueKey) -> Iterator[Candidate]:
     heapq.heapify(heap)
     while heap:
         rank, place, here, turns = heapq.heappop(heap)
-        if here != turn:
-            yield key.turn_class, rank, place, here
+        yield key.turn_class, rank, place, here
         following = next(turns, None)
         if following is not None:
             heapq.heappush(heap, (rank, *following, turns))
 
 
-def _first(d: Draft, queue: Queue) -> tuple[PlaceInFlow, str]:
+def _first(d: Draft, key: QueueKey) -> Candidate:
     """
-    The (place, flow) that goes first: least (flow key, place).
+    The turn that goes first in a queue: least flow key, then least place.
 
     With many flows: the first flow in the global order that waits here has the least key; the oldest head with that key is the answer.
     Keys tie much, so both are found after a few steps; at worst each flow of the queue is looked at twice.
     """
+    queue = d.queues[key]
     callers = d.callers
-    if len(queue.flows) > FLOWS_COMPARED_MAX:
-        for rank, flow in islice(d.ranks, len(queue.flows)):
+    head = None
+    if len(queue.heads) > FLOWS_COMPARED_MAX:
+        for rank, flow in islice(d.ranks, len(queue.heads)):
             if flow in queue.flows:
-                return next(head for head in queue.heads if callers[head[1]].rank == rank)
-    return min(queue.heads, key=lambda head: (callers[head[1]].rank, head[0]))
+                head = next(head for head in queue.heads if callers[head[1]].rank == rank)
+                break
+    if head is None:
+        head = min(queue.heads, key=lambda head: (callers[head[1]].rank, head[0]))
+    place, flow = head
+    return key.turn_class, callers[flow].rank, place, queue.flows[flow].first()[1]

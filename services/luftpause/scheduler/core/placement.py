@@ -129,18 +129,21 @@ def place_or_hold(d: Draft, turn: Turn) -> None:
 
 def full_reason(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> HoldReason:
     """Why a turn waits although a healthy replica serves its model."""
-    refusals = [d.policy.opens(d, replica, key) or d.policy.admits(d, replica, turn) for replica in able]
-    if HoldReason.RESERVED in refusals:
-        return HoldReason.RESERVED
-    if bound_home(d, key):
-        return HoldReason.STICKY
-    return next((reason for reason in refusals if reason is not None), HoldReason.CAPPED)
+    reason = HoldReason.CAPPED
+    for replica in able:
+        refused = d.policy.opens(d, replica, key) or d.policy.admits(d, replica, turn)
+        if refused is HoldReason.RESERVED:
+            return refused
+        reason = refused or reason
+        if turn.turn_class is TurnClass.INTERACTIVE:
+            break  # nothing is kept from it: the first says it all
+    return HoldReason.STICKY if bound_home(d, key) else reason
 
 
 def hold(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason) -> None:
     run = d.runs.get(turn.run)
     if run is not None and turn.id not in run.held:
-        put_run(d, replace(run, held=(*run.held, turn.id)))
+        d.runs = d.runs.set(run.key, replace(run, held=(*run.held, turn.id)))
     explain(d, enqueue(d, turn, key), reason)
 
 
@@ -181,7 +184,7 @@ def drop_waiting(d: Draft, turn: Turn) -> None:
         put_dataplane(d, replace(dataplane, turns=dataplane.turns.delete(turn.id)))
     run = d.runs.get(turn.run)
     if run is not None and turn.id in run.held:
-        put_run(d, replace(run, held=tuple(other for other in run.held if other != turn.id)))
+        d.runs = d.runs.set(run.key, replace(run, held=tuple([other for other in run.held if other != turn.id])))
 
 
 # ---- placing ----------------------------------------------------------------------------------------------------
@@ -209,7 +212,7 @@ def placed(turn: Turn) -> Place:
 
 def count_in_flight(d: Draft, turn: Turn, *, counted_now: bool = True) -> Turn:
     """
-    Count the turn at its replica, dataplane and run, and store it; its caller is counted already.
+    Count the turn at its replica and run, and store it; caller and dataplane know it already.
 
     Not `counted_now`: it was placed by an earlier scheduler.
     """
@@ -219,8 +222,6 @@ def count_in_flight(d: Draft, turn: Turn, *, counted_now: bool = True) -> Turn:
         put_replica(d, replace(replica, in_flight=replica.in_flight + 1, burst=replica.burst + counted_now))
     else:
         put_replica(d, replace(replica, passes=replica.passes + 1))
-    dataplane = dataplane_of(d, turn.dataplane)
-    put_dataplane(d, replace(dataplane, in_flight=dataplane.in_flight + 1))
     arm(d, turn.expires, Timer.TURN, turn.id)
     if generative:
         turn = _run_generates(d, turn)
@@ -276,6 +277,6 @@ def uncount(d: Draft, turn: Turn) -> None:
     mark_dirty(d, turn.replica)
     count_caller(d, turn.flow, in_flight=-1)
     dataplane = dataplane_of(d, turn.dataplane)
-    put_dataplane(d, replace(dataplane, in_flight=dataplane.in_flight - 1, turns=dataplane.turns.delete(turn.id), active_at=d.now))
+    put_dataplane(d, replace(dataplane, turns=dataplane.turns.delete(turn.id), active_at=d.now))
     disarm(d, turn.expires, Timer.TURN, turn.id)
     d.turns = d.turns.delete(turn.id)

@@ -11,7 +11,7 @@ from luftpause.scheduler.core.model import Health, Replica, Timer
 
 
 def fresh_replica(spec: ReplicaSpec) -> Replica:
-    return Replica(spec.name, spec, models=spec.models, apis=spec.apis)
+    return Replica(spec.name, spec, kind=spec.kind.value, models=spec.models, apis=spec.apis)
 
 
 def probed(d: Draft, e: ReplicaProbed) -> None:

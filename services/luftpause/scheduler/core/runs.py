@@ -45,6 +45,15 @@ def put_run(d: Draft, run: Run) -> Run:
     return run
 
 
+def store_run(d: Draft, run: Run) -> None:
+    """As `put_run`, for a known run whose phase can't have changed."""
+    old = d.runs[run.key]
+    if old.turn_class is run.turn_class:
+        d.runs = d.runs.set(run.key, run)
+    else:
+        put_run(d, run)
+
+
 def phase_of(run: Run) -> Phase:
     """Generating wins over paused, paused over idle."""
     if run.in_flight:

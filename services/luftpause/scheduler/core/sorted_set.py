@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 T = TypeVar("T")
-WIDTH = 96  # most items of a leaf and kids of an inner node
+WIDTH = 32  # most items of a leaf and kids of an inner node
 
 
 class Inner(Struct, frozen=True, gc=False):
@@ -110,7 +110,9 @@ def _add(node: Node, item: Any) -> Node:
     at = bisect_left(node, item)
     if at < len(node) and node[at] == item:
         return node
-    grown = (*node[:at], item, *node[at:])
+    items = list(node)
+    items.insert(at, item)
+    grown = tuple(items)
     if len(grown) <= WIDTH:
         return grown
     # Time-ordered items arrive at the end: leave the left leaf nearly full then, so that leaves don't stay half empty.
@@ -150,7 +152,7 @@ def _remove(node: Node, item: Any) -> Node:
     at = bisect_left(node, item)
     if at == len(node) or node[at] != item:
         return node
-    return (*node[:at], *node[at + 1 :])
+    return node[:at] + node[at + 1 :]
 
 
 def _with_kid(node: Inner, at: int, new: Node) -> Node:

@@ -4,8 +4,8 @@ from typing import assert_never
 
 from luftpause.scheduler.core import dataplanes, identity, replicas, runs, turns
 from luftpause.scheduler.core.decisions import HoldReason
-from luftpause.scheduler.core.indexes import Draft
-from luftpause.scheduler.core.model import Replica, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.indexes import Draft, put_second
+from luftpause.scheduler.core.model import Due, Replica, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.placement import explain, full_reason, queue_key, refuse
 from luftpause.scheduler.core.verdicts import Refusal, candidates, no_replica, verdict
 
@@ -13,12 +13,34 @@ from luftpause.scheduler.core.verdicts import Refusal, candidates, no_replica, v
 def fire(d: Draft) -> None:
     """Let everything happen that is due, oldest first, until this step has expired enough."""
     while d.timers and d.expiries_left > 0:
-        at, timer, of, detail = d.timers.first()
-        if at > d.now:
-            return
-        d.timers = d.timers.remove((at, timer, of, detail))
-        d.expiries_left -= 1
-        _fired(d, Timer(timer), of, detail)
+        due = d.timers.first()
+        if due[0] > d.now:
+            break
+        d.timers = d.timers.remove(due)
+        _fire(d, due)
+    while d.seconds and d.expiries_left > 0:
+        second = d.seconds.first()
+        if second > d.now:
+            break
+        for due in sorted(d.wheel[second])[: d.expiries_left]:
+            # What fired before may have ended what this was for, and armed something else.
+            left = d.wheel.get(second)
+            if left is not None and due in left:
+                put_second(d, second, left.delete(due))
+                _fire(d, due)
+
+
+def next_due(d: Draft) -> float | None:
+    """When `fire` has something to do again."""
+    exact = d.timers.first()[0] if d.timers else None
+    second = float(d.seconds.first()) if d.seconds else None
+    return exact if second is None else second if exact is None else min(exact, second)
+
+
+def _fire(d: Draft, due: Due) -> None:
+    _, timer, of, detail = due
+    d.expiries_left -= 1
+    _fired(d, Timer(timer), of, detail)
 
 
 def _fired(d: Draft, timer: Timer, of: str, detail: str) -> None:

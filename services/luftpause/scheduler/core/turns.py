@@ -22,7 +22,7 @@ from luftpause.scheduler.core.identity import Identity, answered, by_ids, carrie
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, disarm, put_dataplane, put_replica, put_turn
 from luftpause.scheduler.core.model import GENERATIVE, Run, Timer, Turn, TurnPhase, Twin
 from luftpause.scheduler.core.placement import drop_waiting, place_or_hold, placed, queue_key, refuse, requeue_lane, uncount
-from luftpause.scheduler.core.runs import forget, forget_memory, forget_unused, lane_of, pause, put_run, run_key, with_lane
+from luftpause.scheduler.core.runs import forget, forget_memory, forget_unused, lane_of, pause, put_run, run_key, store_run, with_lane
 from luftpause.scheduler.core.verdicts import RUN_ENDED, Refusal, candidates, verdict
 
 FAILURES_COUNTED = frozenset({
@@ -83,8 +83,13 @@ def admit(d: Draft, turn: Turn) -> None:
     if turn.kind == GENERATIVE:
         key = run_key(turn.principal, turn.run_id)
         turn = replace(turn, run=key)
-        run = d.runs.get(key) or Run(key, turn.run_id, turn.principal, turn.caller, turn.turn_class, turn.parent, seen=d.now)
-        put_run(d, carried(d, replace(run, turn_class=turn.turn_class, caller=turn.caller, seen=d.now, ended=False), turn))
+        run = d.runs.get(key)
+        if run is None:
+            run = Run(key, turn.run_id, turn.principal, turn.caller, turn.turn_class, turn.parent, seen=d.now)
+            put_run(d, carried(d, run, turn))
+        else:
+            run = carried(d, replace(run, turn_class=turn.turn_class, caller=turn.caller, seen=d.now, ended=False), turn)
+            store_run(d, run)
     place_or_hold(d, turn)
 
 
@@ -131,7 +136,7 @@ def _others_active(d: Draft, dataplane: str) -> bool:
     since = d.now - d.settings.identity_recent_seconds
     for name in d.dataplane_names:
         other = d.dataplanes[name]
-        if name != dataplane and other.connected and (other.in_flight or other.active_at >= since):
+        if name != dataplane and other.connected and (other.turns or other.active_at >= since):
             return True
     return False
 
@@ -155,7 +160,7 @@ def tool_call_seen(d: Draft, e: ToolCallSeen) -> None:
     if turn is None or turn.phase is not TurnPhase.IN_FLIGHT or turn.run not in d.runs:
         return
     run, turn = answered(d, d.runs[turn.run], turn, e.ids)
-    put_run(d, replace(run, seen=d.now))
+    store_run(d, replace(run, seen=d.now))
     put_turn(d, turn)
     for id_ in d.identifying:
         waiting = d.turns[id_]
@@ -237,7 +242,7 @@ def finished(d: Draft, e: TurnFinished) -> None:
     run = d.runs.get(turn.run)
     if run is not None and e.tool_call_ids:
         run, turn = answered(d, run, turn, e.tool_call_ids)
-        put_run(d, run)
+        store_run(d, run)
     uncount(d, turn)
     bump(d, "finished/paused" if e.paused else "finished/idle")
     _run_rests(d, turn, paused=e.paused and not turn.followed)

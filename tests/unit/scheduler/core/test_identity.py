@@ -41,7 +41,7 @@ def test_the_newest_ids_of_a_run_are_kept_and_no_more() -> None:
     for number, id_ in enumerate(ids):
         state = decide(state, ToolCallSeen(1.0 + number / 1000, "d", "t", (id_,))).state
     assert len(state.ids) == 256
-    kept = {key.id for key in state.ids}
+    kept = {key[2] for key in state.ids}
     assert ids[-1] in kept
     assert ids[0] not in kept
 
