@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -91,7 +92,7 @@ class RawEngine:
 
 
 @contextlib.asynccontextmanager
-async def raw_engine(behave: Behave, host: str = "127.0.0.1") -> AsyncGenerator[RawEngine]:
+async def raw_engine(behave: Behave, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> AsyncGenerator[RawEngine]:
     """Serve on a free port while the block lasts."""
     engine = RawEngine(behave)
     writers: set[asyncio.StreamWriter] = set()
@@ -105,9 +106,9 @@ async def raw_engine(behave: Behave, host: str = "127.0.0.1") -> AsyncGenerator[
         with contextlib.suppress(asyncio.CancelledError):
             await engine._connected(reader, writer)
 
-    server = await asyncio.start_server(connected, host, 0)
+    server = await asyncio.start_server(connected, host, 0, ssl=tls)
     port = server.sockets[0].getsockname()[1]
-    engine.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    engine.url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
     try:
         yield engine
     finally:
