@@ -10,7 +10,7 @@ from luftpause.scheduler.core.decisions import Place
 from luftpause.scheduler.core.events import TurnClass
 from luftpause.scheduler.core.indexes import bound_home, serves, thaw
 from luftpause.scheduler.core.model import GENERATIVE, Health, State, Timer, Turn, TurnPhase
-from luftpause.scheduler.core.order import in_order
+from luftpause.scheduler.core.order import first_in, in_order
 from luftpause.scheduler.core.placement import queue_key
 from luftpause.scheduler.core.runs import phase_slot
 from luftpause.scheduler.core.verdicts import candidates
@@ -105,6 +105,7 @@ def queues(state: State) -> None:
         assert queue.size == len(turns)
         order = sorted((key.turn_class, state.callers[turn.flow].in_flight, turn.place, turn.id) for turn in turns)
         assert list(in_order(d, key)) == order
+        assert first_in(d, key) == order[0]
 
 
 def identity(state: State) -> None:

@@ -76,7 +76,7 @@ def _merge_run(d: Draft, memory: RunMemory) -> None:
         run = replace(run, caller=memory.caller, turn_class=memory.turn_class, parent=memory.parent or run.parent)
     run = put_run(d, replace(run, turn_seq=max(run.turn_seq, memory.turn_seq), seen=max(run.seen, memory.seen)))
     for lane in memory.lanes:
-        run = put_run(d, with_lane(run, _merge_lane(d, run, memory, lane)))
+        run = put_run(d, replace(run, lanes=with_lane(run, _merge_lane(d, run, memory, lane))))
         requeue_lane(d, run, lane.model)
     run = recall_ids(d, d.runs[key], memory)
     for response in memory.responses:

@@ -78,10 +78,10 @@ def decide(state: State, event: Event) -> Step:
     absorb(d, event)
     learn(d, event)
     settle(d)
-    if not d.dirty:
+    if d.stale.size and not d.dirty:
         timers.retell(d)
     due = timers.next_due(d)
-    more = bool(d.dirty) or bool(d.stale) or (due is not None and due <= d.now)
+    more = bool(d.dirty) or d.stale.size > 0 or (due is not None and due <= d.now)
     return Step(freeze(d), tuple(d.decisions), due, more)
 
 

@@ -53,6 +53,11 @@ def by_ids(d: Draft, keys: tuple[IdKey, ...], digest: bytes) -> tuple[Run | None
 
     The newest known id decides. If it fits several runs, older ids may tell them apart; if they don't, it is none of them.
     """
+    newest = d.ids.get(keys[0])
+    if newest is not None and len(newest.sightings) == 1:  # the usual case: it fits one run
+        only = _fits(d, newest, digest)
+        if only:
+            return d.runs[only[0]], True
     fitting: set[str] = set()
     seen = False
     for key in keys:
@@ -93,7 +98,11 @@ def _fits(d: Draft, known: Known, digest: bytes) -> list[str]:
 def carried(d: Draft, run: Run, turn: Turn) -> Run:
     """The ids that a request carries belong to its run from then on. Returns the run, not stored."""
     for key in reversed(turn.id_keys):
-        run = _learn(d, run, key, turn.head_digest, orphan=key not in d.ids)
+        known = d.ids.get(key)
+        last = known.sightings[-1] if known is not None and known.sightings else None
+        if last is not None and last.run == run.key and last.head_digest == turn.head_digest:
+            continue  # the usual case
+        run = _learn(d, run, key, turn.head_digest, orphan=known is None)
     return run
 
 

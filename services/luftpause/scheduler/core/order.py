@@ -6,11 +6,10 @@ order (`ranks`), not in every queue: a turn that ends changes one entry, however
 
 import heapq
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 from luftpause.scheduler.core.indexes import Draft, speaks
-from luftpause.scheduler.core.model import PlaceInFlow, QueueKey, Replica
+from luftpause.scheduler.core.model import PlaceInFlow, Queue, QueueKey, Replica
 
 FLOWS_COMPARED_MAX = 16  # up to here asking every flow is cheaper than walking two orders
 
@@ -25,7 +24,7 @@ def next_turn(d: Draft, replica: Replica, turn_class: int) -> Candidate | None:
     for key in _queues_for(d, replica, turn_class):
         if d.policy.opens(d, replica, key) is not None:
             continue
-        first = _first(d, key)
+        first = first_in(d, key)
         if best is not None and first >= best:
             continue
         best = first if d.policy.admits(d, replica, d.turns[first[3]]) is None else _later(d, replica, key, best)
@@ -78,22 +77,41 @@ def in_order(d: Draft, key: QueueKey) -> Iterator[Candidate]:
             heapq.heappush(heap, (rank, *following, turns))
 
 
-def _first(d: Draft, key: QueueKey) -> Candidate:
-    """
-    The turn that goes first in a queue: least flow key, then least place.
-
-    With many flows: the first flow in the global order that waits here has the least key; the oldest head with that key is the answer.
-    Keys tie much, so both are found after a few steps; at worst each flow of the queue is looked at twice.
-    """
+def first_in(d: Draft, key: QueueKey) -> Candidate:
+    """The turn that goes first in a queue: least flow key, then least place."""
     queue = d.queues[key]
-    callers = d.callers
-    head = None
-    if len(queue.heads) > FLOWS_COMPARED_MAX:
-        for rank, flow in islice(d.ranks, len(queue.heads)):
-            if flow in queue.flows:
-                head = next(head for head in queue.heads if callers[head[1]].rank == rank)
-                break
+    head = _first_of_many(d, queue) if len(queue.heads) > FLOWS_COMPARED_MAX else None
     if head is None:
+        callers = d.callers
         head = min(queue.heads, key=lambda head: (callers[head[1]].rank, head[0]))
     place, flow = head
-    return key.turn_class, callers[flow].rank, place, queue.flows[flow].first()[1]
+    return key.turn_class, d.callers[flow].rank, place, queue.flows[flow].first()[1]
+
+
+def _first_of_many(d: Draft, queue: Queue) -> tuple[PlaceInFlow, str] | None:
+    """
+    The (place, flow) that goes first, without asking every flow; None if that would not be cheaper.
+
+    The first flow in the global order that waits here has the least key. If few flows have that key, the oldest head of them is the answer.
+    If many have it, one of them is soon found among the oldest heads.
+    """
+    flows = queue.flows
+    best: tuple[PlaceInFlow, str] | None = None
+    least: Any = None
+    left = len(queue.heads)  # flows that may be looked at
+    for rank, flow in d.ranks:
+        if best is not None and rank != least:
+            return best
+        if flow in flows:
+            head = (flows[flow].first()[0], flow)
+            if best is None:
+                best, least, left = head, rank, FLOWS_COMPARED_MAX
+            elif head < best:
+                best = head
+        left -= 1
+        if left <= 0:
+            break
+    if best is None or left > 0:
+        return best
+    callers = d.callers
+    return next(head for head in queue.heads if callers[head[1]].rank == least)

@@ -32,7 +32,7 @@ CLASSES = (int(TurnClass.INTERACTIVE), int(TurnClass.BATCH))
 def settle(d: Draft) -> None:
     """Place held turns until nothing moves or this step has placed enough."""
     while d.dirty and d.places_left > 0:
-        if not d.open or not d.queue_keys:
+        if not d.open or not d.queue_keys.size:
             d.dirty = ()
             return
         best = _best(d)
@@ -81,7 +81,8 @@ def queue_key(d: Draft, turn: Turn) -> QueueKey:
     home = strict_home(d, turn)
     if home in turn.without or home in dataplane.unusable:
         home = ""
-    return QueueKey(int(turn.turn_class), turn.kind, turn.model, turn.api, home, turn.without, dataplane.unusable, dataplane.suspects)
+    fields = (int(turn.turn_class), turn.kind, turn.model, turn.api, home, turn.without, dataplane.unusable, dataplane.suspects)
+    return tuple.__new__(QueueKey, fields)  # half the price of a NamedTuple's own constructor
 
 
 def strict_home(d: Draft, turn: Turn) -> str:
@@ -118,7 +119,7 @@ def place_or_hold(d: Draft, turn: Turn) -> None:
         forget_unused(d, turn.run)
     elif judged is not None:
         hold(d, turn, key, judged)
-    elif d.dirty and d.queue_keys:  # turns that were held before it may have to go first: settle finds the order
+    elif d.dirty and d.queue_keys.size:  # turns that were held before it may have to go first: settle finds the order
         hold(d, turn, key, full_reason(d, turn, key, able))
         mark_dirty(d, *(replica.name for replica in able))
     elif name := choose(d, turn, key, able):
@@ -129,6 +130,9 @@ def place_or_hold(d: Draft, turn: Turn) -> None:
 
 def full_reason(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> HoldReason:
     """Why a turn waits although a healthy replica serves its model."""
+    home = bound_home(d, key)
+    if home and turn.turn_class is TurnClass.INTERACTIVE:
+        return HoldReason.STICKY
     reason = HoldReason.CAPPED
     for replica in able:
         refused = d.policy.opens(d, replica, key) or d.policy.admits(d, replica, turn)
@@ -137,28 +141,25 @@ def full_reason(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> Hol
         reason = refused or reason
         if turn.turn_class is TurnClass.INTERACTIVE:
             break  # nothing is kept from it: the first says it all
-    return HoldReason.STICKY if bound_home(d, key) else reason
+    return HoldReason.STICKY if home else reason
 
 
 def hold(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason) -> None:
     run = d.runs.get(turn.run)
     if run is not None and turn.id not in run.held:
         d.runs = d.runs.set(run.key, replace(run, held=(*run.held, turn.id)))
-    explain(d, enqueue(d, turn, key), reason)
+    put_turn(d, told(d, enqueue(d, turn, key), reason))
 
 
-def explain(d: Draft, turn: Turn, reason: HoldReason) -> Turn:
-    """Tell why it is held, if that is news."""
+def told(d: Draft, turn: Turn, reason: HoldReason) -> Turn:
+    """Tell why it is held, if that is news. Returns it, not stored."""
     if turn.reason is reason:
-        put_turn(d, turn)
         return turn
-    turn = replace(turn, reason=reason, no_replica_since=d.now)
-    put_turn(d, turn)
     if reason is HoldReason.NO_REPLICA and d.settings.no_replica == "refuse":
         arm(d, d.now + d.settings.no_replica_seconds, Timer.NO_REPLICA, turn.id)
     bump(d, f"held/{reason.value}")
     d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, reason))
-    return turn
+    return replace(turn, reason=reason, no_replica_since=d.now)
 
 
 def refuse(d: Draft, turn: Turn, refusal: Refusal) -> None:
@@ -242,10 +243,12 @@ def _run_generates(d: Draft, turn: Turn) -> Turn:
         lane = replace(move_home(d, lane, turn.replica), turn_seq=turn.turn_seq)
     lane = replace(lane, in_flight=lane.in_flight + 1)
     run = replace(
-        with_lane(run, lane), in_flight=run.in_flight + 1, turn_seq=max(run.turn_seq, turn.turn_seq), seen=d.now,
+        run, lanes=with_lane(run, lane), in_flight=run.in_flight + 1, turn_seq=max(run.turn_seq, turn.turn_seq), seen=d.now,
         held=tuple(other for other in run.held if other != turn.id) if run.held else (),
     )  # fmt: skip
-    requeue_lane(d, put_run(d, run), turn.model)
+    run = put_run(d, run)
+    if run.held:
+        requeue_lane(d, run, turn.model)
     return turn
 
 

@@ -21,11 +21,12 @@ def lane_of(run: Run, model: str) -> Lane | None:
     return None
 
 
-def with_lane(run: Run, lane: Lane) -> Run:
-    if len(run.lanes) == 1 and run.lanes[0].model == lane.model:
-        return replace(run, lanes=(lane,))
+def with_lane(run: Run, lane: Lane) -> tuple[Lane, ...]:
+    """Its lanes, with this one for its model."""
+    if not run.lanes or (len(run.lanes) == 1 and run.lanes[0].model == lane.model):
+        return (lane,)
     others = [other for other in run.lanes if other.model != lane.model]
-    return replace(run, lanes=tuple(sorted((*others, lane), key=lambda other: other.model)))
+    return tuple(sorted((*others, lane), key=lambda other: other.model))
 
 
 def put_run(d: Draft, run: Run) -> Run:
@@ -205,4 +206,4 @@ def reserve_ended(d: Draft, key: str, detail: str) -> None:
             branches.append(replace(branch, reserves=False))
         else:
             branches.append(branch)
-    put_run(d, with_lane(run, replace(lane, branches=tuple(branches))))
+    put_run(d, replace(run, lanes=with_lane(run, replace(lane, branches=tuple(branches)))))

@@ -4,21 +4,21 @@ from typing import assert_never
 
 from luftpause.scheduler.core import dataplanes, identity, replicas, runs, turns
 from luftpause.scheduler.core.decisions import HoldReason
-from luftpause.scheduler.core.indexes import Draft, put_second
+from luftpause.scheduler.core.indexes import Draft, put_second, put_turn
 from luftpause.scheduler.core.model import Due, Replica, Timer, Turn, TurnPhase
-from luftpause.scheduler.core.placement import explain, full_reason, queue_key, refuse
+from luftpause.scheduler.core.placement import full_reason, queue_key, refuse, told
 from luftpause.scheduler.core.verdicts import Refusal, candidates, no_replica, verdict
 
 
 def fire(d: Draft) -> None:
     """Let everything happen that is due, oldest first, until this step has expired enough."""
-    while d.timers and d.expiries_left > 0:
+    while d.timers.size and d.expiries_left > 0:
         due = d.timers.first()
         if due[0] > d.now:
             break
         d.timers = d.timers.remove(due)
         _fire(d, due)
-    while d.seconds and d.expiries_left > 0:
+    while d.seconds.size and d.expiries_left > 0:
         second = d.seconds.first()
         if second > d.now:
             break
@@ -32,9 +32,11 @@ def fire(d: Draft) -> None:
 
 def next_due(d: Draft) -> float | None:
     """When `fire` has something to do again."""
-    exact = d.timers.first()[0] if d.timers else None
-    second = float(d.seconds.first()) if d.seconds else None
-    return exact if second is None else second if exact is None else min(exact, second)
+    exact = d.timers.first()[0] if d.timers.size else None
+    if not d.seconds.size:
+        return exact
+    second = d.seconds.first()
+    return float(second) if exact is None or second < exact else exact
 
 
 def _fire(d: Draft, due: Due) -> None:
@@ -127,7 +129,7 @@ def _run(d: Draft, key: str) -> None:
 
 def retell(d: Draft) -> None:
     """Refuse or explain anew the turns of queues whose replicas changed. What is too much for this step stays in `stale`."""
-    while d.stale and d.expiries_left > 0:
+    while d.stale.size and d.expiries_left > 0:
         key = d.stale.first()
         able = candidates(d, key)
         judged = verdict(d, key, able)
@@ -153,4 +155,4 @@ def _retell(d: Draft, turn: Turn, judged: Refusal | HoldReason | None, able: lis
         reason = full_reason(d, turn, queue_key(d, turn), able)
     if reason is not turn.reason:
         d.expiries_left -= 1
-        explain(d, turn, reason)
+        put_turn(d, told(d, turn, reason))

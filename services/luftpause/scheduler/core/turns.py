@@ -54,13 +54,15 @@ def requested(d: Draft, e: TurnRequested) -> None:
 
 
 def _turn(e: TurnRequested) -> Turn:
-    ids = tuple(filter(None, e.tool_call_ids))
-    keys = tuple([id_key(e.principal, e.caller, id_, e.head_digest) for id_ in ids])
+    ids, keys = e.tool_call_ids, ()
+    if ids:
+        ids = tuple([id_ for id_ in ids if id_])
+        keys = tuple([id_key(e.principal, e.caller, id_, e.head_digest) for id_ in ids])
     return Turn(
         id=e.turn, attempt=e.attempt, dataplane=e.dataplane, run="", run_id=e.fresh_run, model=e.model, kind=e.kind.value,
-        turn_class=e.turn_class, caller=e.caller, principal=e.principal, flow=run_key(e.principal, e.caller),
-        arrived=min(e.arrived or e.now, e.now), api=e.api, parent=e.parent, ids=ids, id_keys=keys,
-        head_digest=e.head_digest, body_hash=e.body_hash, without=tuple(sorted(set(e.without))),
+        turn_class=e.turn_class, caller=e.caller, principal=e.principal, flow=run_key(e.principal, e.caller) if e.principal else e.caller,
+        arrived=e.arrived if 0.0 < e.arrived < e.now else e.now, api=e.api, parent=e.parent, ids=ids, id_keys=keys,
+        head_digest=e.head_digest, body_hash=e.body_hash, without=tuple(sorted(set(e.without))) if e.without else (),
     )  # fmt: skip
 
 
@@ -290,8 +292,9 @@ def _run_rests(d: Draft, turn: Turn, *, paused: bool = False) -> None:
     lane = replace(lane, in_flight=lane.in_flight - 1, ended=d.now)
     if paused and not run.ended:
         lane = pause(d, run, lane, turn, d.now)
-    run = put_run(d, replace(with_lane(run, lane), in_flight=run.in_flight - 1, seen=d.now))
-    requeue_lane(d, run, turn.model)
+    run = put_run(d, replace(run, lanes=with_lane(run, lane), in_flight=run.in_flight - 1, seen=d.now))
+    if run.held:
+        requeue_lane(d, run, turn.model)
 
 
 # ---- the end of a run -------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """What are the limits of one step, and what does the start state need?"""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from luftpause.kit.config import SchedulerConfig
 from luftpause.scheduler.core.decide import decide, initial
@@ -18,6 +20,7 @@ from luftpause.scheduler.core.events import (
 )
 from luftpause.scheduler.core.model import Settings, State
 from luftpause.scheduler.core.order import FLOWS_COMPARED_MAX
+from tests.properties.scheduler_recount import recount
 
 SPEC = ReplicaSpec("a", "http://a", models=("m",))
 NOW = Settings(start_grace_seconds=0.0, burst_turns_max=0)
@@ -89,6 +92,17 @@ def test_among_many_callers_the_one_with_fewest_turns_in_flight_is_next_and_ties
     assert [decision.turn for decision in step.decisions] == ["second-c05"], "it has none in flight"
     step = decide(step.state, TurnFinished(91.0, "d", "second-c05", 1))
     assert [decision.turn for decision in step.decisions] == [f"second-{callers[-1]}"], "all have one: the oldest"
+
+
+@given(st.lists(st.tuples(st.integers(0, 39), st.integers(0, 3)), min_size=20, max_size=60), st.sampled_from((2, 5, 40)))
+def test_with_any_number_of_callers_the_next_turn_is_the_one_that_comparing_all_would_find(asked: list[tuple[int, int]], cap: int) -> None:
+    """Callers with 0 to 3 turns in flight, and many queues: the orders that are walked to find the next turn must not miss it."""
+    state = healthy(initial(NOW, (SPEC, ReplicaSpec("b", "http://b", models=("m",))), 0.0), running=cap, waiting=1)
+    for number, (caller, before) in enumerate(asked):
+        for other in range(before):
+            state = ask(state, f"in-flight-{number}-{other}", caller=f"c{caller:02}")
+        state = ask(state, f"t{number}", now=2.0, arrived=1.0 + (number * 7 % 60) / 100, caller=f"c{caller:02}", run=f"r{number % 3}")
+    recount(state)
 
 
 def test_interactive_turns_of_a_busy_caller_go_before_batch_turns_of_an_idle_one() -> None:
