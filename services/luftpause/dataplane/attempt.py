@@ -48,8 +48,9 @@ class Attempt:
 
     def abort(self) -> None:
         self._turn.relay.sweep.forget(self)
-        if self.upstream is not None:
-            self.upstream.abort()
+        upstream, self.upstream = self.upstream, None
+        if upstream is not None:
+            upstream.abort()
 
     def break_off(self) -> None:
         """The client has part of an answer that never ends."""

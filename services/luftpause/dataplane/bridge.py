@@ -10,7 +10,8 @@ from luftpause.dataplane.responses import CHUNKED, CLOSE, HOP_BY_HOP, LAST_CHUNK
 from luftpause.kit.logs import Log
 
 if TYPE_CHECKING:
-    from luftpause.dataplane.http import Conn, Request
+    from luftpause.dataplane.exchange import Request
+    from luftpause.dataplane.http import Conn
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]  # ASGI's messages are plain dicts
 

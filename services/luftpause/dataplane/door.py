@@ -11,7 +11,8 @@ from luftpause.dataplane.sweep import Sweep
 from luftpause.kit.config import DataplaneConfig
 
 if TYPE_CHECKING:
-    from luftpause.dataplane.http import Conn, Request
+    from luftpause.dataplane.exchange import Request
+    from luftpause.dataplane.http import Conn
 
 OPEN_PATHS: Final = frozenset({"/health", "/ready"})  # asked by load balancers under any name
 JSON_TYPE: Final = b"application/json"

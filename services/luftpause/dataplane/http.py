@@ -7,13 +7,13 @@ import asyncio
 import socket
 import struct
 from enum import Enum
-from typing import Any, ClassVar, Final, Protocol, cast
+from typing import Any, ClassVar, Final, cast
 
 import uvicorn
-from msgspec import Struct
 from uvicorn.server import ServerState
 
 from luftpause.dataplane.door import Door
+from luftpause.dataplane.exchange import Handler, Request
 from luftpause.dataplane.reader import Reader
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import CONTINUE, refusal
@@ -29,34 +29,6 @@ class Phase(Enum):
     BODY = "body"
     BUSY = "busy"  # a handler has the request
     CLOSING = "closing"  # answered; what the client still sends is thrown away
-
-
-class Request(Struct, gc=False):
-    """A complete request. `path` has no query and no slash at its end; header names are lower case."""
-
-    method: str
-    path: str
-    target: bytes
-    headers: list[tuple[bytes, bytes]]
-    named: dict[bytes, bytes]
-    body: bytes
-    version: str
-
-
-class Handler(Protocol):
-    """Whoever answers a request. It calls `Conn.answer`; or `write_head`, `write` and then `finish` or `break_off`."""
-
-    def client_left(self) -> None: ...
-
-    def pause(self) -> None:
-        """The client does not read: stop producing."""
-        ...
-
-    def resume(self) -> None: ...
-
-    def last_sign(self) -> float:
-        """When something was last written to the client, in the loop's time."""
-        ...
 
 
 class Conn(asyncio.Protocol):
@@ -133,6 +105,8 @@ class Conn(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._slow_at = NEVER
+        if self._phase is Phase.WAITING:
+            self._transport.resume_reading()
         if self.handler is not None:
             self.handler.resume()
 
@@ -214,6 +188,8 @@ class Conn(asyncio.Protocol):
         if self.keeps:
             reader.next()
             self._next()
+            if self._slow_at != NEVER:
+                self._transport.pause_reading()  # first the client reads this answer: one more would go on top of it
         elif reader.complete and not reader.extra:
             self._close(self.door.config.slow_reader_seconds)
         else:
@@ -248,8 +224,10 @@ class Conn(asyncio.Protocol):
 
     def expire(self, now: float) -> None:
         match self._phase:
+            case Phase.WAITING | Phase.CLOSING if self._takes(now):
+                pass
             case Phase.WAITING:
-                self._close(self.door.config.linger_seconds)
+                self._close(self.door.config.slow_reader_seconds)
             case Phase.HEAD:
                 self._refuse(Rejection(408, "head_timeout", f"no complete request head within {self.door.config.head_seconds_max:g} s"))
             case Phase.BODY:
@@ -260,12 +238,9 @@ class Conn(asyncio.Protocol):
                 self._transport.abort()
 
     def _expire_busy(self, now: float) -> None:
-        if now >= self._slow_at:
-            left = self._transport.get_write_buffer_size()
-            if left >= self._slow_bytes:
-                self._gone()
-                return
-            self._slow_bytes, self._slow_at = left, now + self.door.config.slow_reader_seconds
+        if now >= self._slow_at and not self._takes(now):
+            self._gone()
+            return
         self.deadline = self._slow_at
         if self._eof_at != NEVER:
             sign = max(self._eof_at, self.handler.last_sign() if self.handler is not None else 0.0)
@@ -273,6 +248,15 @@ class Conn(asyncio.Protocol):
                 self._gone()
             else:
                 self.deadline = now  # nobody reads any more, so look at each sweep
+
+    def _takes(self, now: float) -> bool:
+        """Has the client taken some of what waits for it since it was last looked at? Then it has another `slow_reader_seconds`."""
+        left, before = self._transport.get_write_buffer_size(), self._slow_bytes
+        self._slow_bytes = left
+        if not 0 < left < before:
+            return False
+        self._slow_at = self.deadline = now + self.door.config.slow_reader_seconds
+        return True
 
     def _gone(self) -> None:
         self._phase = Phase.CLOSING
@@ -287,6 +271,7 @@ class Conn(asyncio.Protocol):
     def _close(self, seconds: float) -> None:
         """Close when what was written is sent; after `seconds` anyway."""
         self._phase = Phase.CLOSING
+        self._slow_bytes = self._transport.get_write_buffer_size()
         self.deadline = self.door.sweep.now + seconds
         self._transport.close()
 

@@ -3,8 +3,9 @@
 import asyncio
 
 from luftpause.dataplane.door import Serve
+from luftpause.dataplane.exchange import Request
 from luftpause.dataplane.formats import FORMATS, Format
-from luftpause.dataplane.http import Conn, Request
+from luftpause.dataplane.http import Conn
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.sweep import Sweep
 from luftpause.dataplane.turn import Turn

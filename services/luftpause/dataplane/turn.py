@@ -22,7 +22,8 @@ from luftpause.dataplane.turns import Ask, Placement, Refusal, ReturnReason
 from luftpause.kit import ids
 
 if TYPE_CHECKING:
-    from luftpause.dataplane.http import Conn, Request
+    from luftpause.dataplane.exchange import Request
+    from luftpause.dataplane.http import Conn
     from luftpause.dataplane.relay import Relay
 
 NO_REPLICA: Final = "no_replica"

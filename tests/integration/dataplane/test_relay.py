@@ -394,3 +394,24 @@ async def test_replicas_that_deliver_are_named_to_the_scheduler() -> None:
                     await asyncio.sleep(0.05)  # the sweep tells it within 250 ms
             await asyncio.sleep(0.6)
     assert scheduler.delivered == ["a"]
+
+
+async def test_a_slow_but_steady_reader_gets_its_whole_answer() -> None:
+    size = 6_000_000
+    big = json_answer(b'{"x":"' + b"y" * size + b'"}')
+
+    async def behave(talk: Talk) -> None:
+        await talk.send(big)
+
+    async with raw_engine(behave) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url))
+        limits = {"slow_reader_seconds": 0.5, "idle_connection_seconds": 0.3}
+        async with running_plane(scheduler, **limits) as plane, client_of(plane) as client:
+            await client.send(post())
+            read = 0
+            async with asyncio.timeout(30):
+                while read < size:
+                    data = await client.reader.read(200_000)
+                    assert data, f"cut after {read} bytes"
+                    read += len(data)
+                    await asyncio.sleep(0.06)

@@ -25,7 +25,8 @@ def certificate(folder: Path) -> ssl.SSLContext:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "engine")])
     now = datetime.datetime.now(datetime.UTC)
     cert = (
-        x509.CertificateBuilder()
+        x509
+        .CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
