@@ -306,3 +306,10 @@ async def test_connection_close_is_respected() -> None:
         assert answer.headers["connection"] == "close"
         assert await client.closed() == b""
     assert engine.talks[0].header("connection") is None
+
+
+async def test_an_early_error_reaches_a_client_that_is_still_sending() -> None:
+    async with running_plane(FakeScheduler(), max_body_bytes=100_000) as plane, client_of(plane) as client:
+        await client.send(post(b"x" * 20_000_000))
+        answer = await client.answer()
+    assert (answer.status, answer.complete) == (413, True)
