@@ -94,4 +94,4 @@ def _released(replica: Replica, settings: Settings) -> int | None:
 def full(replica: Replica) -> Replica:
     """After it gave a turn back because its own queue is full (that turn is no longer counted)."""
     cap = max(1, replica.in_flight if replica.cap is None else min(replica.cap, replica.in_flight))
-    return replace(replica, cap=cap, busy=True)
+    return replace(replica, cap=cap, busy=replica.in_flight == 0)

@@ -78,7 +78,7 @@ class Replica(Struct, frozen=True, gc=False):
     report: int = 0  # counts its load reports
     burst: int = 0  # generative turns placed since the last report and still in flight
     cap: int | None = None  # set by a reported queue, or by an engine that said it is full
-    busy: bool = False  # said it is full; if nothing of ours is in flight there, it rests until the next probe
+    busy: bool = False  # said it is full although nothing of ours is in flight there: it rests until its next good probe
     kind: str = GENERATIVE  # the value of its spec's kind
     in_flight: int = 0  # generative turns
     passes: int = 0  # classifier and embedding turns in flight

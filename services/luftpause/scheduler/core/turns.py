@@ -209,7 +209,7 @@ def returned(d: Draft, e: TurnReturned) -> None:
         turn, attempt=turn.attempt + 1, phase=TurnPhase.HELD, replica="", turn_seq=0, reason=None, kept_home=kept, first_token=False
     )
     if e.reason is ReturnReason.UNREACHABLE:
-        turn = replace(turn, kept_home="" if kept == name else kept, without=tuple(sorted((*turn.without, name))))
+        turn = replace(turn, without=tuple(sorted((*turn.without, name))))
     elif (replica := d.replicas.get(name)) is not None:
         put_replica(d, full(replica))
     dataplane = dataplane_of(d, turn.dataplane)

@@ -3,7 +3,16 @@
 import pytest
 
 from luftpause.scheduler.core.decide import decide, initial
-from luftpause.scheduler.core.events import Load, ProbeOutcome, ReplicaProbed, ReplicaSpec, ToolCallSeen, TurnFinished, TurnRequested
+from luftpause.scheduler.core.events import (
+    Load,
+    ProbeOutcome,
+    ReplicaProbed,
+    ReplicaSpec,
+    RunEnded,
+    ToolCallSeen,
+    TurnFinished,
+    TurnRequested,
+)
 from luftpause.scheduler.core.identity import says_nothing
 from luftpause.scheduler.core.model import Settings, State
 
@@ -57,3 +66,6 @@ def test_an_id_that_too_many_runs_carried_stays_known_as_shared() -> None:
     assert [len(known.sightings) for known in state.ids.values()] == [2]
     asked = decide(state, TurnRequested(3.0, "d", "last", 1, "fresh", "m", head_digest=b"other", tool_call_ids=shared))
     assert [decision.run for decision in asked.decisions] == ["fresh"]
+    one_left = decide(state, RunEnded(3.0, "r3")).state
+    asked = decide(one_left, TurnRequested(3.0, "d", "last", 1, "fresh", "m", head_digest=b"other", tool_call_ids=shared))
+    assert [decision.run for decision in asked.decisions] == ["fresh"], "others have carried it, though they are not kept"
