@@ -144,13 +144,21 @@ def _text(raw: bytes) -> str:
     try:
         value: object = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        value = json.loads(raw)
+        value = _lenient(raw.decode("utf-8", "replace"))
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
         return ""
     parts = cast("list[Any]", value)
     return "\n".join(cast("str", part["text"]) for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))  # pyright: ignore[reportUnknownMemberType]
+
+
+def _lenient(text: str) -> object:
+    """Lone surrogates are read as they are. What no decoder takes (an integer of 5,000 digits) is its own text: the engine judges it."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def ask_for_usage(body: bytes) -> bytes:

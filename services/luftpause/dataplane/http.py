@@ -18,9 +18,12 @@ from luftpause.dataplane.reader import Reader
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import CONTINUE, refusal
 from luftpause.dataplane.sweep import NEVER
+from luftpause.kit.logs import Log
 
 SMALL_BODY_BYTES: Final = 65_536  # a refused request with at most this is read to its end, so that the connection can go on
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+
+log = Log("dataplane")
 
 
 class Phase(Enum):
@@ -155,7 +158,12 @@ class Conn(asyncio.Protocol):
             return
         request = Request(reader.method, reader.path, reader.target, reader.headers, reader.named, reader.body(), reader.version)
         reader.drop_body()
-        self.door.serve(self, request)
+        try:
+            self.door.serve(self, request)
+        except Exception:  # noqa: BLE001 - whatever a request brings to light must not end the connection without an answer
+            log.exception("request_failed", path=request.path[:200])
+            self._leave()
+            self._refuse(Rejection(500, "internal", "the dataplane failed to answer; its log says why"))
 
     def _refuse(self, rejection: Rejection) -> None:
         """Answer at once and close: the rest of the request is unread or can't be trusted."""

@@ -115,6 +115,19 @@ def test_a_missing_content_null_and_lists_are_all_readable() -> None:
     assert len(read(messages=[{"role": "user"}], tools=TOOLS).head_digest) == 16
 
 
+@pytest.mark.parametrize("content", [b'"\xff"', b'[{"type":"text","text":"\xc3"}]', b"9" * 5_000, b"[" + b"9" * 5_000 + b"]"])
+def test_content_that_no_decoder_takes_is_the_engines_to_judge(content: bytes) -> None:
+    """The bytes are told apart all the same: another content is another conversation."""
+
+    def digest(said: bytes) -> bytes:
+        body = b'{"model":"m","tools":[],"messages":[{"role":"user","content":' + said + b"}]}"
+        found = read_chat(body, KEY)
+        assert isinstance(found, Reading)
+        return found.head_digest
+
+    assert digest(content) == digest(content) != digest(b'"else"')
+
+
 def test_lone_surrogates_are_read() -> None:
     messages = rb'[{"role":"user","content":"a \ud83e"},{"role":"tool","tool_call_id":"c1","content":"\udc00"}]'
     body = b'{"model":"m","stream":true,"tools":[],"messages":' + messages + b"}"

@@ -130,3 +130,18 @@ async def test_a_request_that_comes_while_the_last_is_served_costs_no_memory(mon
     assert reader.body() == b""
     assert reader._tail == b""
     assert reader.extra
+
+
+async def test_a_request_that_brings_a_fault_to_light_is_answered_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decide(_: FakeScheduler, __: Ask) -> None:
+        raise RuntimeError("a fault of ours")
+
+    scheduler = FakeScheduler(decide=decide)
+    rig = Rig(scheduler).patch(monkeypatch)
+    client = rig.client()
+    client.receives(post())
+    assert client.written.startswith(b"HTTP/1.1 500 ")
+    assert b'"code":"internal"' in client.written
+    assert b"a fault of ours" not in client.written
+    assert scheduler.told() == ["ask", "abandon"]
+    assert not rig.relay.turns
