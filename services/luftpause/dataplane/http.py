@@ -160,7 +160,7 @@ class Conn(asyncio.Protocol):
         reader.drop_body()
         try:
             self.door.serve(self, request)
-        except Exception:  # noqa: BLE001 - whatever a request brings to light must not end the connection without an answer
+        except Exception:
             log.exception("request_failed", path=request.path[:200])
             self._leave()
             self._refuse(Rejection(500, "internal", "the dataplane failed to answer; its log says why"))
