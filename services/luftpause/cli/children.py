@@ -26,6 +26,7 @@ START_SECONDS_MAX: Final = 60.0
 POLL_SECONDS: Final = 0.02
 TAIL_LINES: Final = 15
 LINE_BYTES_MAX: Final = 65_536
+CAUSE_SECONDS: Final = 2.0
 END_OF_LOG_SECONDS: Final = 1.0  # a grandchild may keep the pipe open
 GRACE_SECONDS: Final = 10.0
 
@@ -138,6 +139,8 @@ async def supervise(children: Children, stop: serve.Stop, work: Coroutine[Any, A
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if asked.done():
             return None
+        if working.done() and working.exception() is not None:
+            await asyncio.wait({ended}, timeout=CAUSE_SECONDS)  # work that fails because a child died is told before its end is seen
         if ended.done():
             raise ended.result()
         return working.result()

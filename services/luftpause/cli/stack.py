@@ -121,7 +121,7 @@ async def start(children: Children, plan: Plan) -> Addresses:
     config = plan.config
     if plan.engine is not None:
         config = config.model_copy(update={"replicas": engines})
-        config = _with(config, "runtime", servers=servers)
+        config = _with(config, "runtime", servers=config.runtime.servers or servers)
     if not config.scheduler.dataplanes_expected:
         config = _with(config, "scheduler", dataplanes_expected=(config.dataplane.name,))
     scheduler = await children.start("scheduler", "scheduler", "--config", _write(config, plan.folder, "scheduler"))

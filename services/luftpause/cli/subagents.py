@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, Implementation, TextContent
 from msgspec import Struct, convert
 
@@ -59,15 +60,14 @@ class SubAgents:
 
     async def wait(self, handles: Sequence[str], *, seconds_max: float, progress: Progress) -> list[SubAgentRun]:
         """Their states when all have ended or the time is over."""
-        async with asyncio.timeout(seconds_max + CALL_SECONDS_MAX):
-            until = asyncio.get_running_loop().time() + seconds_max
-            while True:
-                left = until - asyncio.get_running_loop().time()
-                runs = await self._await(handles, min(AWAIT_SECONDS, max(left, 0.0)), progress)
-                ended = sum(run.ended for run in runs)
-                progress(ended, "")
-                if ended == len(runs) or left <= 0:
-                    return runs
+        until = asyncio.get_running_loop().time() + seconds_max
+        while True:
+            left = until - asyncio.get_running_loop().time()
+            runs = await self._await(handles, min(AWAIT_SECONDS, max(left, 0.0)), progress)
+            ended = sum(run.ended for run in runs)
+            progress(ended, "")
+            if ended == len(runs) or left <= 0:
+                return runs
 
     async def cancel(self, handle: str) -> None:
         await self._call("cancel", {"handle": handle})
@@ -80,9 +80,12 @@ class SubAgents:
         return [convert(run, SubAgentRun) for run in result["runs"]]
 
     async def _call(self, tool: str, arguments: dict[str, Any], report: Any = None) -> dict[str, Any]:
-        result: CallToolResult = await self._client.call_tool(
-            tool, arguments, progress_callback=report, read_timeout_seconds=CALL_SECONDS_MAX
-        )
+        try:
+            result: CallToolResult = await self._client.call_tool(
+                tool, arguments, progress_callback=report, read_timeout_seconds=CALL_SECONDS_MAX
+            )
+        except MCPError as error:
+            raise LuftpauseError(f"the MCP tool {tool} got no answer: {error}", code="mcp_tool") from error
         if result.is_error or result.structured_content is None:
             said = " ".join(part.text for part in result.content if isinstance(part, TextContent))
             raise LuftpauseError(f"the MCP tool {tool} failed: {said}", code="mcp_tool")

@@ -1,6 +1,7 @@
 """How does a whole luftpause run on one machine until somebody stops it?"""
 
 import asyncio
+import contextlib
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -51,9 +52,10 @@ async def first_model(at: Addresses, seconds: float) -> str | None:
         try:
             async with asyncio.timeout(seconds):
                 while True:
-                    answer = await client.get(f"{at.base_url}/models")
-                    if answer.is_success and (models := answer.json()["data"]):
-                        return str(models[0]["id"])
+                    with contextlib.suppress(httpx.HTTPError):
+                        answer = await client.get(f"{at.base_url}/models")
+                        if answer.is_success and (models := answer.json()["data"]):
+                            return str(models[0]["id"])
                     await asyncio.sleep(0.1)  # replicas are known after their first probe; nothing else tells
         except TimeoutError:
             return None

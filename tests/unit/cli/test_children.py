@@ -58,6 +58,17 @@ async def test_a_child_that_dies_is_named_with_its_signal(tmp_path: Path) -> Non
             await supervise(group, Stop(), kill_one())
 
 
+async def test_work_that_fails_because_a_child_died_is_told_as_the_child_s_end(tmp_path: Path) -> None:
+    async def fail() -> None:
+        await group.start("tools", *FAKE)
+        group._children[0].process.kill()
+        raise ConnectionResetError
+
+    async with children(tmp_path) as (group, _):
+        with pytest.raises(ChildError, match=r"tools ended by itself \(killed by SIGKILL\)"):
+            await supervise(group, Stop(), fail())
+
+
 async def test_asked_to_stop_the_work_is_given_up(tmp_path: Path) -> None:
     stop = Stop()
     stop.signal()
