@@ -81,7 +81,7 @@ def demo(
 ) -> None:
     """Start everything on free ports, fan sub-agents out over MCP, show what they did, stop everything.
 
-    Exit status 0: all sub-agents completed; 1: some did not; 2: it could not start.
+    Exit status 0: all sub-agents completed; 1: some did not; 2: it could not start, or a part ended by itself.
     """
     from luftpause.cli import stack
     from luftpause.cli.demo import demo as run
