@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.logs import Log
@@ -13,6 +14,7 @@ from luftpause.runtime.core.history import functions
 from luftpause.runtime.core.interpret import interpret
 from luftpause.runtime.core.retries import wait_seconds
 from luftpause.runtime.core.text import shorten, whole
+from luftpause.runtime.cpu_budget import CpuBudget
 from luftpause.runtime.entries import Entry
 from luftpause.runtime.ports import Json, ModelAnswer, ModelClient, ModelTurn, RunState, Toolbox, ToolResult, ToolSpec, TurnError
 from luftpause.runtime.recorder import Effects, ending
@@ -20,6 +22,7 @@ from luftpause.runtime.recorder import Effects, ending
 Record = Callable[[Entry, Event], Awaitable[Effects]]
 Sleep = Callable[[float], Awaitable[None]]
 
+INTERPRET_SECONDS: Final = 0.5  # of processor time for one answer; usual ones take less than a millisecond
 NOTE_CHARS = 200  # the toolbox cuts results itself; its own note must not be cut again
 
 log = Log("runtime")
@@ -50,7 +53,7 @@ class Loop:
         answer = await self._answer(entry, offered)
         if isinstance(answer, str):
             return ending(entry.run, RunState.FAILED, answer)
-        found = interpret(entry.run, answer, offered)
+        found = interpret(entry.run, answer, offered, CpuBudget(INTERPRET_SECONDS))
         for note in found.notes:
             log.warning(note, run=entry.handle)
         return found.event

@@ -61,6 +61,14 @@ def check(tool: ToolSpec, raw: Any) -> Accepted | Rejected:
     return Rejected(_message(tool, _detail(error)), sent) if error else Accepted(arguments)
 
 
+def unchecked(tool: ToolSpec, raw: Any, why: str) -> Accepted | Rejected:
+    """As `check` where the tool's schema can't be used: an object is passed on as it was sent."""
+    try:
+        return Accepted(_as_object(raw), why)
+    except NotJson as error:
+        return Rejected(whole(f"Error: invalid arguments for {tool.name}: {error}."), {})
+
+
 def _as_object(raw: Any) -> Json:
     """None, "", "null" and "[]" count as {}. Raises NotJson for what is no object."""
     value = raw

@@ -3,13 +3,13 @@
 import difflib
 import hashlib
 import re
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
 
 from luftpause.runtime.core import history, loose_json
-from luftpause.runtime.core.arguments import Rejected, check
+from luftpause.runtime.core.arguments import Accepted, Rejected, check, unchecked
 from luftpause.runtime.core.events import Answered, AskedCall
 from luftpause.runtime.core.model import Run
 from luftpause.runtime.core.recover import recover
@@ -22,6 +22,19 @@ ID_CHARS_MAX: Final = 128
 NAMES_SHOWN_MAX: Final = 50
 _BAD_NAME: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
+T = TypeVar("T")
+
+
+class Limit(Protocol):
+    def __call__(self, work: Callable[[], T], otherwise: T) -> T:
+        """What `work` returns; `otherwise` when it takes too long."""
+        ...
+
+
+def unlimited(work: Callable[[], T], otherwise: T) -> T:
+    del otherwise
+    return work()
+
 
 class Interpreted(Struct, frozen=True):
     """`notes`: what a log should say, such as a tool whose schema can't be used."""
@@ -30,18 +43,26 @@ class Interpreted(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def interpret(run: Run, answer: ModelAnswer, offered: Mapping[str, ToolSpec]) -> Interpreted:
-    """The journal's event of an answer. `offered`: the tools of this turn; without any, calls are not looked for and text is the answer."""
+def interpret(run: Run, answer: ModelAnswer, offered: Mapping[str, ToolSpec], limit: Limit = unlimited) -> Interpreted:
+    """The journal's event of an answer. `offered`: the tools of this turn; without any, calls are not looked for and text is the answer.
+
+    `limit` bounds what the answer or a tool's schema could make endless: then text is an answer, and arguments are not validated.
+    """
     content = whole(answer.content)
     calls, recovered = answer.calls[:CALLS_MAX], False
     if not offered and not run.tools_left:
         calls = ()
-    elif not calls and run.recoveries < RECOVERIES_MAX and (found := recover(content, offered)):
+    elif not calls and run.recoveries < RECOVERIES_MAX and (found := limit(lambda: recover(content, offered), None)):
         content, recovered = found.text, True
         calls = tuple(ModelCall(id="", name=call.name, arguments=call.arguments) for call in found.calls)
     notes: list[str] = []
     taken = history.used_ids(run)
-    asked = [_asked(run, index, call, offered, taken, answer.finish_reason, notes) for index, call in enumerate(calls)]
+    asked: list[AskedCall] = []
+    for index, call in enumerate(calls):
+        call_id = _fresh_id(run, index, call, taken)
+        made, note = _asked(call_id, call, offered, answer.finish_reason, limit)
+        asked.append(made)
+        notes += [note] if note else []
     event = Answered(
         content=content,
         calls=tuple(asked),
@@ -54,26 +75,30 @@ def interpret(run: Run, answer: ModelAnswer, offered: Mapping[str, ToolSpec]) ->
     return Interpreted(event, tuple(notes))
 
 
-def _asked(
-    run: Run, index: int, call: ModelCall, offered: Mapping[str, ToolSpec], taken: set[str], finish_reason: str, notes: list[str]
-) -> AskedCall:
+def _fresh_id(run: Run, index: int, call: ModelCall, taken: set[str]) -> str:
+    """The engine's id where it is one, else a minted one; it is `taken` from here on."""
     call_id = whole(call.id)
     if not call_id or len(call_id) > ID_CHARS_MAX or call_id in taken:
         call_id = minted_id(run, index)
     taken.add(call_id)
+    return call_id
+
+
+def _asked(call_id: str, call: ModelCall, offered: Mapping[str, ToolSpec], finish_reason: str, limit: Limit) -> tuple[AskedCall, str]:
+    """The call, and a note for the log ("": none)."""
     name = _BAD_NAME.sub("_", whole(call.name))[:64] or "unknown"
     tool = offered.get(call.name)
     if tool is None:
-        return AskedCall(call_id, name, _arguments_text(call.arguments), rejected=unknown_tool(call.name, offered))
-    match check(tool, call.arguments):
+        return AskedCall(call_id, name, _arguments_text(call.arguments), rejected=unknown_tool(call.name, offered)), ""
+    checked: Accepted | Rejected | None = limit(lambda: check(tool, call.arguments), None)
+    match checked or unchecked(tool, call.arguments, "its input schema takes too long to check"):
         case Rejected(message, arguments):
             if finish_reason == "length":
                 message += " Your answer was cut off at its length limit: make it shorter."
-            return AskedCall(call_id, name, loose_json.dump(arguments), rejected=message)
+            return AskedCall(call_id, name, loose_json.dump(arguments), rejected=message), ""
         case accepted:
-            if accepted.unvalidated:
-                notes.append(f"{tool.name} was called unvalidated: {accepted.unvalidated}")
-            return AskedCall(call_id, name, loose_json.dump(accepted.arguments))
+            note = f"{tool.name} was called unvalidated: {accepted.unvalidated}" if accepted.unvalidated else ""
+            return AskedCall(call_id, name, loose_json.dump(accepted.arguments)), note
 
 
 def minted_id(run: Run, index: int) -> str:

@@ -3,12 +3,19 @@
 import json
 import math
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
+from luftpause.runtime.core.json_types import is_list, is_object
 from luftpause.runtime.ports import Json
 
 CHARS_MAX: Final = 1_000_000
-FENCE: Final = re.compile(r"\A\s*```[A-Za-z0-9_+-]*[ \t]*\r?\n?(.*?)\r?\n?[ \t]*```\s*\Z", re.DOTALL)
+NESTING_MAX: Final = 100  # far below what the interpreter's stack bears
+_FENCE: Final = "```"
+_FENCE_OPENING: Final = re.compile(r"```[A-Za-z0-9_+-]*[ \t]*\r?\n?")
+
+
+TOO_DEEP: Final = f"nested too deeply: more than {NESTING_MAX} levels"
 
 
 class NotJson(ValueError):  # noqa: N818  (what the text is, not a fault of ours)
@@ -17,8 +24,12 @@ class NotJson(ValueError):  # noqa: N818  (what the text is, not a fault of ours
 
 def unfence(text: str) -> str:
     """The content of a text that is one code fence, else the text."""
-    match = FENCE.match(text)
-    return match[1] if match and "```" not in match[1] else text
+    stripped = text.strip()
+    opening = _FENCE_OPENING.match(stripped)
+    if opening is None or len(stripped) < opening.end() + len(_FENCE) or not stripped.endswith(_FENCE):
+        return text
+    inner = stripped[opening.end() : -len(_FENCE)]
+    return text if _FENCE in inner else inner.rstrip(" \t").removesuffix("\n").removesuffix("\r")
 
 
 def parse(text: str) -> Any:
@@ -43,11 +54,12 @@ def parse_at(text: str, start: int) -> tuple[Any, int]:
     if len(text) > CHARS_MAX:
         raise NotJson(f"longer than {CHARS_MAX:,} characters")
     try:
-        return _DECODER.raw_decode(text, start)
+        value, end = _DECODER.raw_decode(text, start)
     except json.JSONDecodeError as error:
         raise NotJson(f"not valid JSON: {error.msg}") from error
     except RecursionError as error:
-        raise NotJson("nested too deeply") from error
+        raise NotJson(TOO_DEEP) from error
+    return _shallow(value), end
 
 
 def dump(value: Any) -> str:
@@ -56,9 +68,25 @@ def dump(value: Any) -> str:
 
 def _load(text: str) -> Any:
     try:
-        return _DECODER.decode(text)
+        return _shallow(_DECODER.decode(text))
     except RecursionError as error:
-        raise NotJson("nested too deeply") from error
+        raise NotJson(TOO_DEEP) from error
+
+
+def _shallow(value: Any) -> Any:
+    """`value`, whose every part can be reached by recursion. Raises NotJson."""
+    level: list[Any] = [value]
+    for _ in range(NESTING_MAX):
+        level = [each for part in level for each in _parts(part)]
+        if not level:
+            return value
+    raise NotJson(TOO_DEEP)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if is_object(value):
+        return value.values()
+    return value if is_list(value) else ()
 
 
 def _float(digits: str) -> float:
@@ -88,7 +116,8 @@ def _pairs(pairs: list[tuple[str, Any]]) -> Json:
 
 
 _DECODER: Final = json.JSONDecoder(strict=False, parse_float=_float, parse_int=_int, parse_constant=_constant, object_pairs_hook=_pairs)
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
+# The last string may lack its end: else every quote of a broken text would be searched to the end of the text.
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\Z|\\\Z)|,(?=\s{0,1000}[}\]])', re.DOTALL)
 
 
 def _without_trailing_commas(text: str) -> str:

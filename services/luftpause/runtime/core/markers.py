@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from luftpause.runtime.core import loose_json
 from luftpause.runtime.core.loose_json import NotJson
-from luftpause.runtime.core.pythonic import python_calls
+from luftpause.runtime.core.pythonic import CHARS_MAX, python_calls
 from luftpause.runtime.core.written import WrittenCall, calls_of
 
 MARKERS: Final = re.compile(
@@ -96,7 +96,7 @@ def _mistral(text: str, opening: re.Match[str]) -> Found | None:
 def _python(text: str, opening: re.Match[str]) -> Found | None:
     start = opening.end()
     if not text.startswith(("{", "["), start):
-        end = _PYTHON_END.search(text, start)
+        end = _PYTHON_END.search(text, start, start + CHARS_MAX + 1)
         return _pythonic(text, start, end.start() if end else len(text))
     calls: list[WrittenCall] = []
     while text.startswith(("{", "["), start):

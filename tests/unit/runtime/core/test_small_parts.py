@@ -1,10 +1,12 @@
 """Do the core's small functions keep their promises?"""
 
 import math
+import time
 
 import pytest
 
 from luftpause.runtime.core.choose import allowed
+from luftpause.runtime.core.recover import recover
 from luftpause.runtime.core.retries import wait_seconds
 from luftpause.runtime.core.text import shorten, whole, whole_json
 from tests.support.agents import spec
@@ -59,3 +61,23 @@ def test_tools_are_chosen_by_name_glob_original_name_or_server() -> None:
     assert list(allowed(tools, ("*_file",))) == ["read_file", "write_file"]
     assert list(allowed(tools, ("server__fetch", "nobody"))) == ["fetch"]
     assert allowed(tools, ()) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"\\' * 300_000,
+        "[" + "," * 100_000 + " " * 100_000 + "x",
+        "```" + "a" * 1_000 + "\n" * 300_000,
+        "```" + " " * 100_000 + "\n" + " " * 100_000,
+        "<|python_tag|>" * 60_000 + "x",
+        "<tool_call>" * 60_000,
+        "```json\n{" * 60_000,
+        "\n{" * 300_000,
+    ],
+    ids=["quotes", "commas", "fence", "blanks", "python tags", "tool calls", "fences", "braces"],
+)
+def test_reading_broken_text_takes_time_in_proportion_to_its_length(text: str) -> None:
+    began = time.process_time()
+    assert recover(text, {"t"}) is None
+    assert time.process_time() - began < 4, "a quadratic search takes minutes"
