@@ -193,6 +193,9 @@ class RuntimeConfig(Section):
     await_seconds: Seconds = Field(default=60, description="Default time-out of `await`.")
     await_seconds_max: Seconds = Field(default=600, description="Longest time-out of `await`.")
     turn_seconds_max: Seconds = Field(default=600, description="Time-out of one turn, queueing included.")
+    answer_chars_max: Annotated[int, Field(ge=1000)] = Field(
+        default=1_000_000, description="A longer answer of a turn, tool calls included, is broken off and fails the run."
+    )
     turn_retries_max: Count = Field(default=3, description="Retries of a turn after a lost connection or 5xx.")
     tool_seconds_max: Annotated[float, Field(gt=0)] = Field(default=60, description="Time-out of a tool call.")
     tools_ready_seconds: Seconds = Field(

@@ -15,7 +15,7 @@ import httpx
 
 from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.logs import Log
-from luftpause.runtime.model_stream import AnswerBuilder, EventSplitter, StreamError
+from luftpause.runtime.model_stream import EVENT_BYTES_MAX, AnswerBuilder, EventSplitter, StreamError
 from luftpause.runtime.ports import Json, ModelAnswer, ModelTurn, TurnError
 
 RETRY_SECONDS: Final = 1.0
@@ -32,6 +32,7 @@ class DataplaneClient:
     def __init__(self, config: RuntimeConfig, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._url = config.dataplane.rstrip("/").removesuffix("/v1")
         self._turn_seconds_max = config.turn_seconds_max
+        self._answer_chars_max = config.answer_chars_max
         self._log = Log("runtime.model")
         self._http = httpx.AsyncClient(
             transport=transport,
@@ -75,7 +76,7 @@ class DataplaneClient:
         try:
             listed: object = answer.json()["data"]
             entries = [cast("Json", entry) for entry in cast("list[object]", listed) if isinstance(entry, dict)]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise TurnError(f"{self._url}/v1/models did not answer with a list of models", retry_after_s=None) from None
         return tuple(str(entry["id"]) for entry in entries if entry.get("id") and entry.get("kind", "generative") == "generative")
 
@@ -85,7 +86,7 @@ class DataplaneClient:
         try:
             if answer.status_code != 200:
                 raise _refusal(answer.status_code, answer.headers, await _start_of(answer))
-            return await _read(answer)
+            return await _read(answer, AnswerBuilder(self._answer_chars_max))
         except StreamError as error:
             raise _said(error) from None
         finally:
@@ -97,15 +98,14 @@ class DataplaneClient:
         return f"the connection to the dataplane at {self._url} was lost: {_describe(error)}"
 
 
-async def _read(answer: httpx.Response) -> ModelAnswer:
+async def _read(answer: httpx.Response, builder: AnswerBuilder) -> ModelAnswer:
     """The answer of a 200. Raises StreamError, TurnError, httpx.HTTPError; a partial answer is dropped whole."""
-    builder = AnswerBuilder()
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     match kind:
         case "text/event-stream":
             await _read_events(answer, builder)
         case "application/json":  # an engine that does not stream
-            builder.event(await answer.aread())
+            builder.event(await _start_of(answer, EVENT_BYTES_MAX))
             builder.done = True
         case _:
             excerpt = _excerpt(await _start_of(answer))
@@ -157,13 +157,13 @@ def _body(turn: ModelTurn) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()  # ASCII: a lone surrogate can't break it
 
 
-async def _start_of(answer: httpx.Response) -> bytes:
+async def _start_of(answer: httpx.Response, bytes_max: int = ERROR_BYTES_MAX) -> bytes:
     body = bytearray()
     async for chunk in answer.aiter_bytes():
         body += chunk
-        if len(body) >= ERROR_BYTES_MAX:
+        if len(body) >= bytes_max:
             break
-    return bytes(body[:ERROR_BYTES_MAX])
+    return bytes(body[:bytes_max])
 
 
 def _refusal(status: int, headers: Mapping[str, str], body: bytes) -> TurnError:
@@ -213,7 +213,7 @@ def _until(text: str) -> float:
 def _error_message(body: bytes) -> str:
     try:
         parsed: object = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return _excerpt(body)
     if isinstance(parsed, dict):
         error = cast("Json", parsed).get("error", cast("Json", parsed))

@@ -1,14 +1,17 @@
 """What did the engine answer, once all chunks of its stream are put together?"""
 
 import json
-import math
 import re
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar, cast
 
 from luftpause.runtime.ports import Json, ModelAnswer, ModelCall
 
+T = TypeVar("T")
+
 EVENT_BYTES_MAX: Final = 16 * 2**20
+CALLS_MAX: Final = 10_000
+COUNT_MAX: Final = 2**53  # what JSON readers keep exactly
 
 
 class StreamError(Exception):
@@ -63,13 +66,30 @@ class EventSplitter:
 class _Call:
     id: str = ""
     name: str = ""
-    arguments: Any = None
+    given: Any = None  # by engines that don't send text
+    text: list[str] = field(default_factory=list[str])
+
+    @property
+    def arguments(self) -> Any:
+        """None: there were none."""
+        return "".join(self.text) if self.given is None and self.text else self.given
+
+    def add(self, arguments: Any) -> None:
+        if isinstance(arguments, str):
+            self.text.append(arguments)
+        elif arguments is not None:
+            self.given = arguments
 
 
 class AnswerBuilder:
-    """Takes the JSON of chunks one by one. Tolerates what engines get wrong: no index, no id, arguments as an object."""
+    """Takes the JSON of chunks one by one. Tolerates what engines get wrong: no index, no id, arguments as an object.
 
-    def __init__(self) -> None:
+    `chars_max`: the most that it keeps, so that an engine that never stops can't take all memory.
+    """
+
+    def __init__(self, chars_max: int = 1_000_000) -> None:
+        self._chars_max = chars_max
+        self._chars = 0
         self._content: list[str] = []
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
@@ -84,13 +104,13 @@ class AnswerBuilder:
         return (self.done and self._begun) or bool(self.finish_reason)
 
     def event(self, data: bytes) -> None:
-        """One event's data. Raises StreamError for an error object, and for what is not JSON."""
+        """One event's data. Raises StreamError for an error object, for what is not JSON, and for an answer that is too long."""
         if data.strip() == b"[DONE]":
             self.done = True
             return
         try:
             chunk: object = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise StreamError(f"a chunk of the stream is not JSON: {data[:100].decode(errors='replace')}", 0) from None
         if isinstance(chunk, dict):
             self.chunk(cast("Json", chunk))
@@ -102,7 +122,7 @@ class AnswerBuilder:
         if isinstance(usage, dict):
             self._usage = cast("Json", usage)
         for choice in _dicts(chunk.get("choices")):
-            if choice.get("index") in {0, None}:
+            if choice.get("index") in (0, None):  # a tuple: an engine may put a list there, which has no hash
                 self._choice(choice)
 
     def answer(self) -> ModelAnswer:
@@ -122,7 +142,7 @@ class AnswerBuilder:
         message = choice.get("delta") or choice.get("message")
         if isinstance(message, dict):
             body = cast("Json", message)
-            self._content.append(_text(body.get("content")))
+            self._content.append(self._counted(_text(body.get("content"))))
             for call in _dicts(body.get("tool_calls")):
                 self._call(call)
         reason = choice.get("finish_reason")
@@ -136,7 +156,15 @@ class AnswerBuilder:
         call = self._of(delta.get("index"), call_id, name)
         call.id = call.id or call_id
         call.name = call.name or name
-        call.arguments = _appended(call.arguments, body.get("arguments"))
+        call.add(self._counted(body.get("arguments")))
+
+    def _counted(self, piece: T) -> T:
+        """Raises StreamError when the answer becomes too long."""
+        self._chars += len(piece) if isinstance(piece, str) else 0
+        if self._chars > self._chars_max or len(self._calls) > CALLS_MAX:
+            limits = f"{self._chars_max} characters (runtime.answer_chars_max) or {CALLS_MAX} tool calls"
+            raise StreamError(f"the answer is longer than {limits}, so it was broken off", 413)
+        return piece
 
     def _of(self, index: object, call_id: str, name: str) -> _Call:
         """The call that a delta belongs to. Some engines send index 0 for every call, or none."""
@@ -188,7 +216,8 @@ def _str(value: object) -> str:
 
 
 def _count(value: object) -> int:
-    return max(0, int(value)) if isinstance(value, int | float) and math.isfinite(value) else 0
+    """A number that every reader of the journal and of the status page can take; engines do write -1, 1e308 and NaN."""
+    return int(min(max(0, value), COUNT_MAX)) if isinstance(value, int | float) and value == value else 0  # noqa: PLR0124  (NaN)
 
 
 def _text(content: object) -> str:
@@ -198,21 +227,13 @@ def _text(content: object) -> str:
     return _str(content)
 
 
-def _appended(arguments: Any, more: Any) -> Any:
-    if more is None:
-        return arguments
-    if isinstance(arguments, str) and isinstance(more, str):
-        return arguments + more
-    return more if arguments is None or not isinstance(more, str) or not more else arguments
-
-
 def _whole(arguments: Any) -> bool:
     """Are these arguments complete already?"""
     if not isinstance(arguments, str):
         return arguments is not None
     try:
         json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -229,4 +250,7 @@ def _joined(text: str) -> str:
 def _cleaned(arguments: Any) -> Any:
     if isinstance(arguments, str):
         return _joined(arguments)
-    return json.loads(_joined(json.dumps(arguments, ensure_ascii=False)))
+    try:
+        return json.loads(_joined(json.dumps(arguments, ensure_ascii=False)))
+    except RecursionError:
+        return "(nested too deeply)"  # which is no JSON, and the model is told so

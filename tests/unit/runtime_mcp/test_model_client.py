@@ -9,6 +9,7 @@ import pytest
 
 from luftpause.kit.config import RuntimeConfig
 from luftpause.runtime.model_client import DataplaneClient, retry_after
+from luftpause.runtime.model_stream import EVENT_BYTES_MAX
 from luftpause.runtime.ports import ModelAnswer, ModelTurn, ServiceClass, TurnError
 from tests.support.raw_http import RawServer, answering, chunked, head, stream
 
@@ -225,3 +226,24 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
         monkeypatch.setenv(name, "socks5h://127.0.0.1:9")
     async with answering(stream(TEXT, STOP)) as raw:
         assert (await ask(raw)).content == "hi"
+
+
+async def test_an_engine_that_never_stops_does_not_fill_the_memory():
+    chunk = json.dumps({"choices": [{"index": 0, "delta": {"content": "z" * 50_000}}]})
+    async with answering(chunked(*[chunk] * 30, end=False), hang=True) as raw:
+        with pytest.raises(TurnError, match=r"runtime\.answer_chars_max") as error:
+            await asyncio.wait_for(ask(raw), 10)  # the server would hang
+    assert error.value.retry_after_s is None, "it would do so again"
+
+
+async def test_a_json_answer_without_end_is_read_up_to_a_limit():
+    body = b" " * (EVENT_BYTES_MAX + 1)
+    async with answering(head("200 OK", content_type="application/json") + body, hang=True) as raw:
+        with pytest.raises(TurnError, match="not JSON"):
+            await asyncio.wait_for(ask(raw), 10)
+
+
+async def test_an_error_body_nested_without_end_is_quoted():
+    body = "[" * 50_000
+    error = await refusal(head("400 Bad Request", content_type="application/json", content_length=str(len(body))) + body.encode())
+    assert error.message.startswith("the turn was refused with status 400: [[[")

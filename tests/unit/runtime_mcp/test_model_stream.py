@@ -1,6 +1,7 @@
 """Is an answer put together rightly from the chunks that engines really send?"""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -132,3 +133,60 @@ def test_an_event_without_an_end_is_given_up(piece: bytes):
         assert splitter.feed(piece) == []
     with pytest.raises(StreamError, match="longer than"):
         splitter.feed(piece + piece)
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("said", "counted"),
+    [(10**400, 2**53), (2**70, 2**53), (1e308, 2**53), (float("nan"), 0), (-5, 0), (2.9, 2), ("7", 0), (None, 0), ([1], 0)],
+    ids=repr,
+)
+def test_token_counts_stay_numbers_that_every_reader_takes(said: object, counted: int):
+    builder = AnswerBuilder()
+    builder.chunk({"choices": [{"delta": {"content": "x"}}], "usage": {"prompt_tokens": said, "completion_tokens": 1}})
+    assert builder.answer().prompt_tokens == counted
+
+
+def test_a_chunk_that_is_nested_without_end_is_an_error_of_the_engine():
+    with pytest.raises(StreamError, match="not JSON"):
+        AnswerBuilder().event(DEEP.encode())
+
+
+def test_arguments_nested_too_deeply_reach_the_core_as_text_that_it_rejects():
+    deep: Any = 1
+    for _ in range(5_000):
+        deep = [deep]
+    (made,) = calls_of(call(deep, name="f", index=0, id="x"))
+    assert made.arguments == "(nested too deeply)"
+
+
+def test_a_choice_with_a_senseless_index_is_left_out():
+    builder = AnswerBuilder()
+    builder.chunk({"choices": [{"index": [], "delta": {"content": "x"}}, {"index": 0, "delta": {"content": "y"}}]})
+    assert builder.answer().content == "y"
+
+
+def test_an_object_as_arguments_is_not_undone_by_an_empty_text():
+    (made,) = calls_of(call({"a": 1}, name="f", index=0, id="x"), call("", index=0))
+    assert made.arguments == {"a": 1}
+
+
+@pytest.mark.parametrize("delta", [{"content": "x" * 11}, {"tool_calls": [call("x" * 11, name="f", index=0)]}])
+def test_an_answer_that_does_not_end_is_broken_off_for_good(delta: dict[str, Any]):
+    builder = AnswerBuilder(chars_max=100)
+    for _ in range(9):
+        builder.chunk({"choices": [{"index": 0, "delta": delta}]})
+    with pytest.raises(StreamError, match=r"100 characters \(runtime.answer_chars_max\)") as error:
+        builder.chunk({"choices": [{"index": 0, "delta": delta}]})
+    assert error.value.status == 413
+
+
+def test_arguments_in_a_hundred_thousand_pieces_take_no_time():
+    builder = AnswerBuilder(chars_max=10**7)
+    began = time.process_time()
+    for _ in range(100_000):
+        builder.chunk({"choices": [{"index": 0, "delta": {"tool_calls": [call("y" * 50, name="f", index=0, id="x")]}}]})
+    assert len(builder.answer().calls[0].arguments) == 5_000_000
+    assert time.process_time() - began < 10, "appending to one text copies it each time: minutes"

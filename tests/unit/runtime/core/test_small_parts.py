@@ -41,11 +41,13 @@ def test_a_cut_text_says_so() -> None:
         (True, 0.0, 9, 0.0),
         (True, -1.0, 0, 1.0),
         (True, math.inf, 0, 1.0),
+        (True, 1e300, 0, 86_400.0),
         (False, None, 1, None),
         (False, 0.0, 1, 0.5),
         (False, 0.0, 2, 1.0),
         (False, 0.0, 3, 2.0),
         (False, 5.0, 1, 5.0),
+        (False, 1e6, 1, 60.0),
         (False, 0.0, 4, None),
     ],
 )
