@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.errors import error_body
+from luftpause.runtime import request_body
 from luftpause.runtime.mcp_tools.sessions import LiveSessions, session_name
 from luftpause.runtime.sse_json import JsonOnly, SseOnly, WithoutCancelled
 
@@ -30,6 +31,7 @@ class Front:
         self._others = others
         self._sessions = sessions
         self._stopping = stopping
+        self._body_bytes_max = config.max_body_bytes
         self._hosts = frozenset(host.lower() for host in (*config.allowed_hosts, config.host))
         self._origins = frozenset(origin.lower().rstrip("/") for origin in config.allowed_origins)
 
@@ -80,9 +82,20 @@ class Front:
             message = f"answers are {JSON} or {SSE}; accept at least one of them"
             await _error(406, "not_acceptable", message)(scope, receive, send)
         else:
-            inner = {**scope, "path": "/mcp", "headers": _accepting_both(headers)}
             out = WithoutCancelled(send).send if sse else JsonOnly(send).send
-            await self._mcp(inner, receive, out if json else SseOnly(out).send)
+            await self._post(scope, headers, receive, out if json else SseOnly(out).send)
+
+    async def _post(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
+        try:
+            body = await request_body.read(receive, self._body_bytes_max)
+        except request_body.LeftError:
+            return
+        except request_body.BodyTooLongError:
+            message = f"the request is longer than {self._body_bytes_max} bytes; shorten it, or raise runtime.max_body_bytes"
+            await _error(413, "body_too_long", message, {"connection": "close"})(scope, receive, send)
+            return
+        inner = {**scope, "path": "/mcp", "headers": _for_the_sdk(headers, len(body))}
+        await self._mcp(inner, request_body.replayed(body, receive), send)
 
     def _refusal(self, headers: Headers) -> Response | None:
         host = _without_port(headers.get("host", "")).lower()
@@ -107,10 +120,11 @@ def accepts(header: str) -> tuple[bool, bool]:
     return json, sse
 
 
-def _accepting_both(headers: Headers) -> list[tuple[bytes, bytes]]:
+def _for_the_sdk(headers: Headers, length: int) -> list[tuple[bytes, bytes]]:
     """The SDK insists on both forms; what the client doesn't take is turned into what it takes on the way out."""
     changed = MutableHeaders(raw=list(headers.raw))
     changed["accept"] = f"{JSON}, {SSE}"
+    changed["content-length"] = str(length)
     return changed.raw
 
 

@@ -128,6 +128,7 @@ async def test_a_body_that_is_too_long_is_refused():
     async with served(max_body_bytes=2048) as at, httpx.AsyncClient(trust_env=False) as http:
         answer = await http.post(at.mcp, json={**INITIALIZE, "x": "y" * 4096}, headers={"accept": BOTH})
         assert answer.status_code == 413
+        assert "runtime.max_body_bytes" in answer.json()["error"]["message"]
 
 
 async def test_stopping_ends_open_streams_and_calls_at_once_with_the_states_so_far():
@@ -218,3 +219,48 @@ async def test_nothing_is_served_while_stopping_but_a_clear_refusal():
     await front(scope, None, send)  # type: ignore[arg-type]
     assert sent[0]["status"] == 503
     assert (b"retry-after", b"5") in sent[0]["headers"]
+
+
+def calling(tool: str, arguments: str) -> bytes:
+    """A request whose `arguments` are written as they are."""
+    text = json.dumps({**MODERN_CALL, "params": {**MODERN_CALL["params"], "name": tool, "arguments": "HERE"}})
+    return text.replace('"HERE"', arguments).encode()
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (r"cut \ud83e", "cut \ufffd"),
+        (r"whole \ud83e\udd16", "whole 🤖"),
+        (r"\\ud83e escaped", r"\ud83e escaped"),
+        (r"\udd16\ud83e", "\ufffd\ufffd"),
+    ],
+)
+async def test_half_a_character_in_a_task_is_replaced_and_nothing_else(written: str, read: str):
+    async with served() as at, httpx.AsyncClient(trust_env=False) as http:
+        headers = {**MODERN, "mcp-name": "spawn", "accept": JSON, "content-type": JSON}
+        answer = await http.post(at.mcp, content=calling("spawn", f'{{"task": "{written}"}}'), headers=headers)
+        assert answer.status_code == 200, answer.text
+        assert [request.task for request in at.runs.requests] == [read]
+
+
+async def test_a_list_nested_without_end_is_an_error_that_names_the_argument():
+    async with served() as at, httpx.AsyncClient(trust_env=False) as http:
+        headers = {**MODERN, "mcp-name": "await", "accept": JSON, "content-type": JSON}
+        answer = await http.post(at.mcp, content=calling("await", '{"handles": "' + "[" * 5000 + '"}'), headers=headers)
+        result = content(answer)["result"]
+        assert result["isError"]
+        assert result["content"][0]["text"].startswith("await: `handles` can't be")
+
+
+async def test_clients_that_leave_while_they_send_are_no_faults(caplog: pytest.LogCaptureFixture):
+    async with served() as at, httpx.AsyncClient(trust_env=False) as http:
+        port = int(at.url.rpartition(":")[2])
+        for _ in range(5):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {JSON}\r\ncontent-length: 100\r\n\r\n{{".encode())
+            await writer.drain()
+            writer.transport.abort()
+        assert (await http.get(at.url + "/health")).status_code == 200
+        assert (await http.post(at.mcp, json=MODERN_CALL, headers=MODERN)).status_code == 200
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

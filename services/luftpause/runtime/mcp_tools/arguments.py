@@ -22,7 +22,7 @@ def _listed(value: object) -> object:
         if text.startswith("["):
             try:
                 return json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return value
         return [value] if text else value
     return value

@@ -2,18 +2,22 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 from collections.abc import AsyncGenerator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
+import mcp_types as types
 from mcp.client._transport import TransportStreams
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 from luftpause.kit.config import UpstreamConfig
 from luftpause.kit.logs import Log
+from luftpause.runtime.json_bytes import without_lone_surrogates
 
 LINE_CHARS_MAX: Final = 500
 
@@ -36,10 +40,11 @@ async def connect(name: str, command: str, config: UpstreamConfig, lost: asyncio
             try:
                 async with sender:
                     async for item in read:
-                        if isinstance(item, Exception):
+                        message = mended(item) if isinstance(item, Exception) else item
+                        if message is None:
                             log.warning("an MCP server wrote something that is not MCP to its standard output", server=name)
                         else:
-                            await sender.send(item)
+                            await sender.send(message)
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 pass  # we are leaving
             finally:
@@ -51,6 +56,28 @@ async def connect(name: str, command: str, config: UpstreamConfig, lost: asyncio
                 yield receiver, write
             finally:
                 group.cancel_scope.cancel()
+
+
+def mended(refused: Exception) -> SessionMessage | None:
+    """What the SDK refused, as a message it takes; None: it is none.
+
+    An answer that can't be used becomes an error, so that its call doesn't wait until the time-out.
+    """
+    line = refused.errors(include_url=False)[0]["input"] if isinstance(refused, ValidationError) else None
+    if isinstance(line, str | bytes):
+        data = without_lone_surrogates(line.encode("utf-8", "replace") if isinstance(line, str) else line)
+        with contextlib.suppress(ValueError):
+            return SessionMessage(types.jsonrpc_message_adapter.validate_json(data, by_name=False))
+        with contextlib.suppress(ValueError, RecursionError):
+            line = json.loads(data)
+    if not isinstance(line, dict):
+        return None
+    parts = cast("dict[str, object]", line)
+    call = parts.get("id")
+    if "method" in parts or isinstance(call, bool) or not isinstance(call, int | str):
+        return None
+    error = types.ErrorData(code=types.INTERNAL_ERROR, message="the server's answer is no MCP message")
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=call, error=error))
 
 
 @contextlib.asynccontextmanager

@@ -11,6 +11,7 @@ from mcp import Client
 from mcp.client._transport import TransportStreams
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from luftpause import __version__
 from luftpause.kit.clock import monotonic
@@ -305,4 +306,8 @@ def _failed(message: str) -> ToolResult:
 
 
 def _describe(error: BaseException) -> str:
+    """One line that a person or a model can use."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"it is no valid {error.title}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
     return str(error) or type(error).__name__
