@@ -1,5 +1,6 @@
 """Which requests are served, and by what?"""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 OPEN_PATHS: Final = frozenset({"/health", "/ready"})  # asked by load balancers under any name
 JSON_TYPE: Final = b"application/json"
+HOST: Final = re.compile(r"(\[[^\]@]*\]|[^:@\[\]]*)(?::[0-9]*)?")
 EXPOSED: Final = b"x-luftpause-run-id, x-luftpause-replica, x-luftpause-turn-id, x-luftpause-held-ms, x-luftpause-hold-reason, retry-after"
 
 Serve = Callable[["Conn", "Request"], None]
@@ -48,6 +50,8 @@ class Door:
             return rejection
         if path in self._relayed and reader.method == "POST" and not _is_json(reader.named.get(b"content-type", b"")):
             return Rejection(415, "content_type", "the body must be JSON: send `Content-Type: application/json`")
+        if path in self._relayed and reader.named.get(b"content-encoding", b"identity").lower() != b"identity":
+            return Rejection(415, "content_encoding", "the body must not be compressed: leave `Content-Encoding` out")
         if reader.body_bytes is not None and reader.body_bytes > self.config.max_body_bytes:
             return self.too_large()
         expected = reader.named.get(b"expect")
@@ -112,11 +116,10 @@ class Door:
 
 
 def host_of(value: bytes) -> str:
-    """The host of a Host header, lower case, without port."""
+    """The host of a Host header, lower case, without port; one that is no host and port comes back whole."""
     host = value.decode("latin-1").strip().lower()
-    if host.startswith("["):
-        return host[: host.find("]") + 1]
-    return host.partition(":")[0]
+    found = HOST.fullmatch(host)
+    return found[1] if found else host
 
 
 def _is_json(content_type: bytes) -> bool:

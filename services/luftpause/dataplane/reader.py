@@ -21,7 +21,7 @@ class Reader:
     """Feed it bytes; then `head_done` and `complete` say how much of a request is there, and `extra` that more came than one."""
 
     __slots__ = (
-        "_bytes_max", "_head_bytes", "_headers_max", "_parser", "_pieces", "_raw_bytes", "_received", "_tail",
+        "_body_bytes", "_bytes_max", "_head_bytes", "_headers_max", "_parser", "_raw_bytes", "_received", "_tail",
         "begun", "body_bytes", "complete", "extra", "head_done", "headers", "keep_alive", "method", "named", "path", "target", "version",
     )  # fmt: skip
 
@@ -43,13 +43,12 @@ class Reader:
         self.keep_alive = False
         self.headers: list[tuple[bytes, bytes]] = []
         self.named: dict[bytes, bytes] = {}
-        self._pieces: list[bytes] = []
+        self._body_bytes: bytes | bytearray = b""  # one buffer: pieces of a few bytes each would cost twenty times their length
         self._head_bytes = self._received = self._raw_bytes = 0
         self.body_bytes: int | None = 0  # as declared; None: chunked
 
     def body(self) -> bytes:
-        pieces = self._pieces
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return bytes(self._body_bytes)
 
     @property
     def received(self) -> int:
@@ -58,7 +57,7 @@ class Reader:
 
     def drop_body(self) -> None:
         """Nobody will read what came of the body."""
-        self._pieces.clear()
+        self._body_bytes = b""
 
     def feed(self, data: bytes) -> Rejection | None:
         """Raises nothing; after a rejection the connection is of no further use."""
@@ -116,12 +115,18 @@ class Reader:
         if self.version not in {"1.1", "1.0"}:
             return Rejection(505, "http_version", f"HTTP/{self.version} is not served here; use HTTP/1.1")
         coding = self.named.get(b"transfer-encoding")
-        if coding is not None and coding.strip().lower() != b"chunked":
-            return Rejection(501, "transfer_coding", "the only transfer coding that is understood is chunked")
-        hosts = sum(name == b"host" for name, _ in self.headers) if len(self.named) != len(self.headers) else int(b"host" in self.named)
+        if coding is not None and (coding.strip().lower() != b"chunked" or self._count(b"transfer-encoding") > 1):
+            return Rejection(501, "transfer_coding", "the only transfer coding that is understood is chunked, and that once")
+        hosts = self._count(b"host")
         if hosts > 1 or (hosts == 0 and self.version == "1.1"):
             return Rejection(400, "bad_request", "malformed HTTP: there must be one Host header")
         return None
+
+    def _count(self, name: bytes) -> int:
+        """How often a header was sent."""
+        if len(self.named) == len(self.headers):
+            return int(name in self.named)
+        return sum(each == name for each, _ in self.headers)
 
     # ---- called by the parser
 
@@ -147,15 +152,30 @@ class Reader:
         self.path = path_of(self.target)
         self.keep_alive = self.version == "1.1" and parser.should_keep_alive()
         self.named = dict(self.headers)
+        if (authority := authority_of(self.target)) is not None and b"host" in self.named:
+            self.named[b"host"] = authority  # RFC 9112, 3.2.2
         self.body_bytes = None if b"transfer-encoding" in self.named else int(self.named.get(b"content-length", b"0"))
 
     def on_body(self, piece: bytes) -> None:
         if not self.complete:
-            self._pieces.append(piece)
+            if not self._received:
+                self._body_bytes = piece
+            elif isinstance(self._body_bytes, bytearray):
+                self._body_bytes += piece
+            else:
+                self._body_bytes = bytearray(self._body_bytes)
+                self._body_bytes += piece
             self._received += len(piece)
 
     def on_message_complete(self) -> None:
         self.complete = True
+
+
+def authority_of(target: bytes) -> bytes | None:
+    """The host and port of a target in absolute form; None: it names none."""
+    if target.startswith(b"/") or b"://" not in target:
+        return None
+    return target.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0]
 
 
 def path_of(target: bytes) -> str:

@@ -121,6 +121,15 @@ async def test_a_refused_expectation_gets_its_error_without_the_body() -> None:
             501,
             "transfer_coding",
         ),
+        *(
+            (
+                b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: %b\r\ntransfer-encoding: chunked\r\n\r\n"
+                % other,
+                501,
+                "transfer_coding",
+            )
+            for other in (b"gzip", b"identity")
+        ),
         (b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 400, "bad_request"),
         (b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n2\n{}\n0\n\n", 400, "bad_request"),
         (
@@ -181,6 +190,10 @@ async def test_an_idle_connection_is_closed() -> None:
     [
         ({"host": "evil.example"}, 403, "host"),
         ({"host": ""}, 403, "host"),
+        ({"host": "localhost:1@evil.example"}, 403, "host"),
+        ({"host": "[::1].evil.example"}, 403, "host"),
+        ({"path": "http://evil.example/v1/chat/completions"}, 403, "host"),
+        ({"content_encoding": "gzip"}, 415, "content_encoding"),
         ({"origin": "https://evil.example"}, 403, "origin"),
         ({"origin": "null"}, 403, "origin"),
         ({"content_type": "text/plain"}, 415, "content_type"),

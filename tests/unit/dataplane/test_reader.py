@@ -1,5 +1,7 @@
 """Does the reader of requests agree with itself however a request is cut, and keep its limits?"""
 
+import tracemalloc
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,3 +94,20 @@ def test_nothing_breaks_the_reader(pieces: list[bytes], sizes: list[int]) -> Non
 def test_paths() -> None:
     targets = {b"/a?b=c/": "/a", b"/a/": "/a", b"/": "/", b"//": "/", b"http://h:1/a/b?c": "/a/b", b"*": "*", b"http://h": "/"}
     assert {target: path_of(target) for target in targets} == targets
+
+
+def test_a_body_in_tiny_chunks_costs_about_its_length() -> None:
+    """As a list of pieces it would cost 40 bytes for each two."""
+    reader, size = Reader(4096, 20), 200_000
+    reader.feed(b"POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n")
+    few = b"2\r\nab\r\n" * 1_000
+    tracemalloc.start()
+    try:
+        for _ in range(size // 2_000):
+            assert reader.feed(few) is None
+        held = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    reader.feed(b"0\r\n\r\n")
+    assert reader.body() == b"ab" * (size // 2)
+    assert held < 3 * size
