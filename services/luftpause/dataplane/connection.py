@@ -59,7 +59,7 @@ class Receiver(Protocol):
 
 class Connection(asyncio.Protocol):
     __slots__ = (
-        "_closed", "_collected", "_framing", "_keeps", "_out", "_paused", "_pool", "_receiver", "_reused", "_transport",
+        "_closed", "_collected", "_framing", "_head_bytes", "_keeps", "_out", "_paused", "_pool", "_receiver", "_reused", "_transport",
         "deadline", "last_read",
     )  # fmt: skip
 
@@ -69,6 +69,7 @@ class Connection(asyncio.Protocol):
         self._framing: Framing | None = None
         self._keeps = True
         self._collected = b""  # of a head that is not complete
+        self._head_bytes = 0  # of interim answers before it
         self._out = b""  # kept until the first byte of the answer: a stale connection costs one more try
         self._reused = False
         self._closed = False
@@ -84,6 +85,7 @@ class Connection(asyncio.Protocol):
         sweep = self._pool.sweep
         self._receiver = receiver
         self._framing = None
+        self._head_bytes = 0
         self._out = out
         self.deadline = sweep.now + self._pool.config.first_byte_seconds
         self.last_read = sweep.now
@@ -129,12 +131,12 @@ class Connection(asyncio.Protocol):
             return
         pool = self._pool
         now = self.last_read = pool.sweep.now
-        self.deadline = now + pool.idle_seconds
         pool.delivered = True
         framing = self._framing
         if framing is None:
-            self._head(data)
+            self._head(data)  # a head that drips does not gain time
             return
+        self.deadline = now + pool.idle_seconds
         try:
             end = framing.feed(data)
         except FramingError as error:
@@ -168,7 +170,7 @@ class Connection(asyncio.Protocol):
         config = self._pool.config
         if self._receiver is None:
             self.abort()
-        elif self._out:
+        elif self._framing is None:
             self._break(f"did not answer within {config.first_byte_seconds:g} s", "first_byte_timeout")
         else:
             self._break(f"sent nothing for {config.idle_seconds:g} s", "idle_timeout")
@@ -176,24 +178,29 @@ class Connection(asyncio.Protocol):
     # ---- reading an answer
 
     def _head(self, data: bytes) -> None:
+        """Heads of interim answers are passed over; all heads of an answer together keep to the limit."""
         self._out = b""
         data = self._collected + data
         self._collected = b""
-        end = data.find(b"\r\n\r\n") + 4
-        config = self._pool.config
-        if end < 4 and len(data) <= config.head_bytes_max:
-            self._collected = data
-            return
-        if end < 4 or end > config.head_bytes_max:
-            self._break(f"sent a head of more than {config.head_bytes_max} bytes", "engine_died")
-            return
-        head = HeadParser.parse(data[:end], config.headers_max)
-        if head is None or head.status == 101:
-            self._break("sent a malformed answer", "engine_died")
-        elif head.status >= 200:
-            self._take(head, data[end:])
-        elif end < len(data):  # an interim answer ends here
-            self._head(data[end:])
+        config, at = self._pool.config, 0
+        while True:
+            end = data.find(b"\r\n\r\n", at) + 4
+            if self._head_bytes + (end if end >= 4 else len(data)) > config.head_bytes_max:
+                self._break(f"sent a head of more than {config.head_bytes_max} bytes", "engine_died")
+                return
+            if end < 4:
+                self._head_bytes += at
+                self._collected = data[at:]
+                return
+            head = HeadParser.parse(data[at:end], config.headers_max)
+            if head is None or head.status == 101 or head.status < 100:
+                self._break("sent a malformed answer", "engine_died")
+                return
+            if head.status >= 200:
+                self.deadline = self.last_read + self._pool.idle_seconds
+                self._take(head, data[end:])
+                return
+            at = end
 
     def _take(self, head: AnswerHead, rest: bytes) -> None:
         receiver = self._receiver
@@ -256,6 +263,8 @@ class HeadParser:
         framing = _framing(status, named)
         if framing is None or len(found.headers) > headers_max:
             return None
+        if isinstance(framing, Chunked) and sum(name == b"transfer-encoding" for name, _ in found.headers) > 1:
+            return None  # another coding below the chunks
         keeps = parser.should_keep_alive() and not isinstance(framing, UntilClose)
         return AnswerHead(status, found.phrase.decode("latin-1"), found.headers, named, _kind(named), framing, keeps)
 

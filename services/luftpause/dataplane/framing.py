@@ -7,7 +7,8 @@ payload among them and `done` whether the body is complete. RFC 9112 sections 6 
 import re
 from typing import Final
 
-SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
+SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
+TRAILER: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*")
 LINE_BYTES_MAX: Final = 8192  # a size line with its extensions, or all trailers
 
 
@@ -120,6 +121,8 @@ class Chunked:
                 raise FramingError("bare LF in a trailer")
             return self._keep(data, at)
         self.done = end == at
+        if not self.done and TRAILER.fullmatch(data, at, end) is None:
+            raise FramingError("bad trailer")
         return end + 2
 
     def _keep(self, data: bytes, at: int) -> int:

@@ -40,7 +40,7 @@ class Stage(Enum):
 
 class Turn:
     __slots__ = (
-        "_api", "_attempt", "_body", "_conn", "_died", "_headers", "_placement", "_run", "_stage", "_target", "_unreachable",
+        "_api", "_attempt", "_body", "_conn", "_died", "_headers", "_no_place", "_placement", "_run", "_stage", "_target", "_unreachable",
         "deadline", "hides_usage", "id", "relay", "told_first_token", "version",
     )  # fmt: skip
 
@@ -59,6 +59,7 @@ class Turn:
         self._attempt: Attempt | None = None
         self._placement: Placement | None = None
         self._unreachable = ""  # why the last place did not take it
+        self._no_place = ""  # the code of that, if there is no other place
         self._died = False  # an engine went away before it answered; that is tried once more
         self.hides_usage = False
         self.told_first_token = False
@@ -140,8 +141,10 @@ class Turn:
         if self._stage is not Stage.HELD:
             return
         self._run = refusal.run
-        message = self._unreachable if self._unreachable and refusal.status == 502 else refusal.message
-        self.reject(Rejection(refusal.status, refusal.code, message, refusal.retry_after_s))
+        if self._unreachable and refusal.status == 502:
+            self.reject(Rejection(502, self._no_place, self._unreachable, refusal.retry_after_s))
+        else:
+            self.reject(Rejection(refusal.status, refusal.code, refusal.message, refusal.retry_after_s))
 
     # ---- from the attempt
 
@@ -158,7 +161,7 @@ class Turn:
         if self._stage is not Stage.PLACED and self._stage is not Stage.SENT:
             return
         if self.relay.config.failover:
-            self._elsewhere(reason)
+            self._elsewhere(reason, "engine_unreachable")
             return
         self.sent()
         self.relay.scheduler.failed(self.id, "unreachable")
@@ -176,7 +179,7 @@ class Turn:
         passed, attempt = self._attempt.passed, self._attempt
         if why == "engine_died" and not passed and not self._died and self.relay.config.failover:
             self._died = True
-            self._elsewhere(reason)
+            self._elsewhere(reason, "engine_failed")
             return
         self.relay.scheduler.failed(self.id, why)
         if passed:
@@ -221,9 +224,9 @@ class Turn:
     def _named(self, reason: str) -> str:
         return f"engine {self._placement.replica.name if self._placement is not None else '?'}: {reason}"
 
-    def _elsewhere(self, reason: str) -> None:
+    def _elsewhere(self, reason: str, code: str) -> None:
         """The engine is gone and no byte went on: back to the scheduler, which has a moment to find another one."""
-        self._unreachable = self._named(reason)
+        self._unreachable, self._no_place = self._named(reason), code
         self._stage = Stage.HELD
         self._attempt = None
         self.deadline = self.relay.sweep.now + self.relay.config.failover_seconds
@@ -238,7 +241,7 @@ class Turn:
 
     def _give_up(self) -> None:
         self.relay.scheduler.abandon(self.id)
-        self.reject(Rejection(502, "engine_unreachable", self._unreachable))
+        self.reject(Rejection(502, self._no_place, self._unreachable))
 
     def _unhurried(self) -> None:
         if self.deadline != NEVER:

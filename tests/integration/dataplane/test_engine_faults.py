@@ -102,12 +102,32 @@ async def test_an_engine_that_dies_before_the_head_costs_one_more_try() -> None:
     assert len(three.talks) == 0
 
 
+async def test_a_malformed_answer_is_not_called_unreachable_where_no_other_replica_is_found() -> None:
+    async def malformed(talk: Talk) -> None:
+        await talk.send(STREAM_HEAD + b"zz\r\n")
+        await talk.gone.wait()
+
+    async with raw_engine(malformed) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url))
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            answer = await client.ask(post())
+    assert (answer.status, answer.error["code"]) == (502, "engine_failed")
+    assert answer.error["message"] == "engine a: sent a malformed answer (bad chunk size)"
+
+
 SIZED_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 99999\r\n\r\n"
 
 
 @pytest.mark.parametrize(
     ("head", "way"),
-    [(STREAM_HEAD, "close"), (STREAM_HEAD, "reset"), (STREAM_HEAD, "bad chunk"), (SIZED_HEAD, "close"), (SIZED_HEAD, "reset")],
+    [
+        (STREAM_HEAD, "close"),
+        (STREAM_HEAD, "reset"),
+        (STREAM_HEAD, "bad chunk"),
+        (STREAM_HEAD, "bad trailer"),
+        (SIZED_HEAD, "close"),
+        (SIZED_HEAD, "reset"),
+    ],
 )
 async def test_a_stream_that_breaks_reaches_the_client_as_a_broken_transfer(head: bytes, way: str) -> None:
     async def breaks(talk: Talk) -> None:
@@ -117,6 +137,8 @@ async def test_a_stream_that_breaks_reaches_the_client_as_a_broken_transfer(head
         elif way == "reset":
             await asyncio.sleep(0.1)  # what was sent before is to arrive
             talk.reset()
+        elif way == "bad trailer":
+            await talk.send(b"0\r\nx\0: y\r\n\r\n")
         else:
             await talk.send(b"zz\r\n", TEXT)
 
@@ -180,6 +202,33 @@ async def test_an_engine_without_an_answer_is_504(sends: bytes) -> None:
             await asyncio.wait_for(engine.talks[0].gone.wait(), 2)
     assert scheduler.last("failed")[2] in {"first_byte_timeout", "idle_timeout"}
     assert scheduler.told() == ["ask", "started", "failed"]
+
+
+async def test_a_head_that_drips_does_not_gain_time() -> None:
+    async def drips(talk: Talk) -> None:
+        while not talk.gone.is_set():
+            await talk.send(b"HTTP/1.1 102 Processing\r\n\r\n")
+            await asyncio.sleep(0.02)  # the pace of its signs of life
+
+    async with raw_engine(drips) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url))
+        async with running_plane(scheduler, first_byte_seconds=0.5, idle_seconds=0.3) as plane, client_of(plane) as client:
+            answer = await client.ask(post(STREAM_BODY), seconds=3)
+    assert (answer.status, answer.error["code"]) == (504, "first_byte_timeout")
+    assert scheduler.last("failed")[2] == "first_byte_timeout"
+
+
+async def test_interim_answers_are_passed_over_however_many_a_read_brings() -> None:
+    async def behave(talk: Talk) -> None:
+        await talk.send(b"HTTP/1.1 102 Processing\r\n\r\n" * 2_000 + json_answer(GOOD))
+
+    async with raw_engine(behave) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url))
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            for _ in range(2):
+                answer = await client.ask(post())
+                assert (answer.status, answer.body, answer.interim) == (200, GOOD, [])
+    assert engine.connections == 1
 
 
 async def test_an_engine_that_falls_silent_breaks_the_stream() -> None:
@@ -428,7 +477,10 @@ async def test_bytes_behind_an_answer_are_nobodys(first: bytes, extra: bytes, la
         b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n" + b"x: " + b"y" * 70_000,
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200 + b"\r\n",
+        b"HTTP/1.1 102 Processing\r\n\r\n" * 10_000,
+        b"HTTP/1.1 099 Odd\r\n\r\n",
     ],
 )
 async def test_an_answer_that_is_no_http_is_502(answer: bytes) -> None:
