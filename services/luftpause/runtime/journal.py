@@ -5,6 +5,8 @@ directory), `load`, `append` and `compact`.
 """
 
 import asyncio
+import contextlib
+import errno
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -50,6 +52,8 @@ class Journal:
     def _open(cls, config: RuntimeConfig, files: Files) -> Self:
         state = config.state
         try:
+            if state.exists() and not state.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "it is not a directory")
             state.mkdir(mode=0o700, parents=True, exist_ok=True)
             return cls(state, config, files, cls.claim(state))
         except OSError as error:
@@ -75,7 +79,7 @@ class Journal:
 
     async def load(self) -> Loaded:
         """All runs. Cuts a torn last line off; reports it, and each damaged line by its number. Raises LuftpauseError (`journal_newer`)."""
-        found = await asyncio.to_thread(load, self._file.lines())
+        found = await asyncio.to_thread(self._load)
         if torn := self._file.end - found.end:
             log.warning("cut a torn line off the journal's end", bytes=torn, path=str(self._file.path))
             self._file.truncate(found.end)
@@ -161,13 +165,19 @@ class Journal:
         self._reserve.close()
         self._lock.release()
 
+    def _load(self) -> Loaded:
+        if isinstance(decode(self._file.rest()), Entry):  # whole but for its newline: a copy or an editor lost that
+            with contextlib.suppress(OSError):
+                self._file.append(b"\n")
+        return load(self._file.lines())
+
     def _kept(self, gone: frozenset[str], finished: set[str]) -> Iterator[bytes]:
         for _, line in self._file.lines():
             entry = decode(line)
             if not isinstance(entry, Entry) or entry.run in gone:
                 continue
             if entry.run not in finished or lasting(entry.event):
-                yield line + b"\n"
+                yield line.removesuffix(b"\r") + b"\n"
 
     def _ends(self) -> Iterator[Entry]:
         """The last events of the runs that have ended. Most lines needn't be decoded for that."""

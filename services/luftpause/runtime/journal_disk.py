@@ -146,6 +146,14 @@ class JournalFile:
                     offset += len(line) + 1
                     yield offset, line
 
+    def rest(self) -> bytes:
+        """What stands behind the last newline."""
+        data = b""
+        while b"\n" not in data and len(data) < self.end:
+            size = min(self.end, max(READ_BYTES, 2 * len(data)))
+            data = os.pread(self._fd, size, self.end - size)
+        return data.rpartition(b"\n")[2]
+
     def replace(self, lines: Iterable[bytes]) -> None:
         """The file with these bytes instead, atomically. Raises OSError; the file is then as it was."""
         part = self.path.with_suffix(".part")

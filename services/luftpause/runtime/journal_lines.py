@@ -53,7 +53,8 @@ def encode(run: str, seq: int, event: Event) -> bytes:
 
 
 def decode(line: bytes) -> Entry | Damaged:
-    """`line` without its newline."""
+    """`line` without its newline; an editor may have left a carriage return."""
+    line = line.removesuffix(b"\r")
     body, mark, rest = line.rpartition(_MARK)
     if not mark or rest != b"%d}" % zlib.crc32(body):
         return Damaged("its checksum is wrong", _runs_of(line))

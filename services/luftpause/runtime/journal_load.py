@@ -100,7 +100,8 @@ def load(lines: Iterable[tuple[int, bytes]]) -> Loaded:
     """Fold every complete line, given with the offset behind it. Raises LuftpauseError where a newer version wrote one."""
     loader, end = _Loader(), 0
     for number, (offset, line) in enumerate(lines, 1):
-        loader.take(number, line)
+        if line.strip():  # an editor may leave blank lines
+            loader.take(number, line)
         end = offset
     return loader.loaded(end)
 

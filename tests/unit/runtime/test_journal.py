@@ -5,6 +5,7 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ async def test_many_appends_share_their_syncs(config: RuntimeConfig) -> None:
 
 async def test_a_line_torn_at_any_byte_is_cut_off(config: RuntimeConfig) -> None:
     whole, torn = b"".join(lines("run_1")[:3]), lines("run_1")[3]
-    for end in range(1, len(torn)):
+    for end in range(1, len(torn) - 1):  # without its newline alone it is whole
         path = write(config, whole + torn[:end])
         loaded = await load(config)
         assert loaded.runs == {"run_1": fold(story("run_1")[:3]).run}
@@ -371,3 +372,29 @@ async def test_a_compaction_that_finds_no_room_leaves_the_journal_as_it_was(conf
     assert loaded.runs["run_1"] == fold(story("run_1")).run
     assert loaded.runs["run_2"].conclusion == "42"
     assert sorted(file.name for file in config.state.iterdir()) == ["runs.jsonl", "runs.lock", "runs.reserve"]
+
+
+EDITS: dict[str, Callable[[bytes], bytes]] = {
+    "carriage returns": lambda data: data.replace(b"\n", b"\r\n"),
+    "blank lines": lambda data: data.replace(b"\n", b"\n\n"),
+    "no newline at the end": lambda data: data[:-1],
+    "both": lambda data: data[:-1].replace(b"\n", b"\r\n"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+async def test_what_an_editor_does_to_line_ends_loses_nothing(config: RuntimeConfig, edit: str) -> None:
+    write(config, EDITS[edit](b"".join([*lines("run_1"), *lines("run_2")[:3]])))
+    for _ in range(2):
+        loaded = await load(config)
+        assert loaded.runs == {"run_1": fold(story("run_1")).run, "run_2": fold(story("run_2")[:3]).run}
+        assert (loaded.lost, loaded.damaged) == ({}, ())
+        async with await Journal.open(config) as journal:
+            await journal.load()
+            await journal.compact([])
+
+
+async def test_a_file_in_place_of_the_state_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    with pytest.raises(LuftpauseError, match="state can't be used: it is not a directory"):
+        await Journal.open(RuntimeConfig(state=tmp_path / "state"))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
+from pydantic import ValidationError
 
 from luftpause.runtime.json_bytes import SurrogateMender, without_lone_surrogates
 from luftpause.runtime.tools.http import Mending
@@ -38,7 +39,7 @@ def test_a_whole_event_is_never_held_back(event: bytes) -> None:
 
 
 def refusal(line: str) -> Exception:
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValidationError) as error:
         jsonrpc_message_adapter.validate_json(line, by_name=False)
     return error.value
 
