@@ -39,7 +39,7 @@ class StreamOptions(Struct, gc=False):
 class Body(Struct, gc=False):
     model: str | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: StreamOptions | None | UnsetType = UNSET
     messages: list[Message] | None = None
     tools: Raw | UnsetType = UNSET
 
@@ -70,8 +70,8 @@ def read_chat(body: bytes, key: bytes) -> Reading | Rejection:
     return Reading(
         model=found.model,
         stream=found.stream is True,
-        asks_usage=found.stream_options is not None and found.stream_options.include_usage is True,
-        mentions_usage=found.stream_options is not None,
+        asks_usage=isinstance(found.stream_options, StreamOptions) and found.stream_options.include_usage is True,
+        mentions_usage=found.stream_options is not UNSET,
         tool_call_ids=ids,
         # Without tools no answer carries ids, and without ids nobody asks for the digest.
         head_digest=digest_of(messages, key) if ids or found.tools is not UNSET else b"",

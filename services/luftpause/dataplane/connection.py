@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
         self._receiver: Receiver | None = None
         self._framing: Framing | None = None
         self._keeps = True
-        self._collected = b""  # of a head that is not complete
+        self._collected: bytes = b""  # of a head that is not complete
         self._head_bytes = 0  # of interim answers before it
         self._out = b""  # kept until the first byte of the answer: a stale connection costs one more try
         self._reused = False
@@ -182,7 +182,8 @@ class Connection(asyncio.Protocol):
         self._out = b""
         data = self._collected + data
         self._collected = b""
-        config, at = self._pool.config, 0
+        config = self._pool.config
+        at = 0
         while True:
             end = data.find(b"\r\n\r\n", at) + 4
             if self._head_bytes + (end if end >= 4 else len(data)) > config.head_bytes_max:

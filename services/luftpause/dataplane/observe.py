@@ -201,7 +201,7 @@ def is_usage_only(data: bytes) -> bool:
     if b'"usage"' not in data:
         return False
     event = as_object(parse(data))
-    if read_usage(event.get("usage")) is None:
+    if read_usage(event.get("usage")) is None or error_text(event):
         return False
     return all(not choice.get("finish_reason") and not as_object(choice.get("delta")) for choice in as_objects(event.get("choices")))
 

@@ -278,6 +278,8 @@ def test_a_long_json_answer_is_not_kept() -> None:
         ({"choices": [], "usage": None}, False),
         ({"choices": []}, False),
         ("[DONE]", False),
+        ({"error": {"message": "x"}, "usage": {"prompt_tokens": 1}}, False),
+        ({"object": "error", "message": "x", "choices": [], "usage": {"prompt_tokens": 1}}, False),
     ],
 )
 def test_which_event_is_the_extra_one(event: Any, extra: bool) -> None:
