@@ -39,7 +39,7 @@ class StreamOptions(Struct, gc=False):
 class Body(Struct, gc=False):
     model: str | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None | UnsetType = UNSET
+    stream_options: StreamOptions | UnsetType | None = UNSET
     messages: list[Message] | None = None
     tools: Raw | UnsetType = UNSET
 
