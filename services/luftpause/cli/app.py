@@ -17,7 +17,7 @@ from luftpause.kit.config_file import load
 from luftpause.kit.errors import LuftpauseError
 
 app = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+    no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, context_settings={"max_content_width": 100},
     help="Keeps the state of an agent's run between harnesses and LLM inference engines.",
 )  # fmt: skip
 app.add_typer(config_check.app, name="config")
@@ -27,6 +27,8 @@ EngineOption = Annotated[Engine | None, typer.Option(help="What takes the turns:
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
 AnnounceOption = Annotated[Path | None, typer.Option(hidden=True, help="Write where it listens to this file, as JSON.")]
 
+FollowsOption = Annotated[bool, typer.Option("--config-follows", hidden=True, help="Wait for the file: whoever started this writes it.")]
+
 
 def _run(service: Coroutine[object, object, None]) -> None:
     import uvloop
@@ -35,7 +37,9 @@ def _run(service: Coroutine[object, object, None]) -> None:
         runner.run(service)
 
 
-def _prepare(path: Path | None) -> Config:
+def _prepare(path: Path | None, *, follows: bool) -> Config:
+    if path is not None and follows:
+        parent.wait_for(path)
     config = load(path)
     logs.setup(config.log.level)
     return config
@@ -91,27 +95,27 @@ def demo(
 
 
 @app.command()
-def scheduler(config: ConfigOption = None, announce: AnnounceOption = None) -> None:
+def scheduler(config: ConfigOption = None, announce: AnnounceOption = None, config_follows: FollowsOption = False) -> None:
     """Run the scheduler: gRPC for dataplanes, HTTP for status."""
     from luftpause.scheduler.app import serve
 
-    _run(serve(_prepare(config), announce=announce))
+    _run(serve(_prepare(config, follows=config_follows), announce=announce))
 
 
 @app.command()
-def dataplane(config: ConfigOption = None, announce: AnnounceOption = None) -> None:
+def dataplane(config: ConfigOption = None, announce: AnnounceOption = None, config_follows: FollowsOption = False) -> None:
     """Run the dataplane: the OpenAI-compatible streaming proxy."""
     from luftpause.dataplane.app import serve
 
-    _run(serve(_prepare(config), announce=announce))
+    _run(serve(_prepare(config, follows=config_follows), announce=announce))
 
 
 @app.command()
-def runtime(config: ConfigOption = None, announce: AnnounceOption = None) -> None:
+def runtime(config: ConfigOption = None, announce: AnnounceOption = None, config_follows: FollowsOption = False) -> None:
     """Run the runtime: the MCP server with durable sub-agents."""
     from luftpause.runtime.app import serve
 
-    _run(serve(_prepare(config), announce=announce))
+    _run(serve(_prepare(config, follows=config_follows), announce=announce))
 
 
 @app.command()

@@ -77,21 +77,28 @@ class Children:
         self._ended: asyncio.Queue[Child] = asyncio.Queue()
 
     async def start(self, name: str, *arguments: str, grace_seconds: float = GRACE_SECONDS) -> dict[str, str]:
-        """Run `luftpause ARGUMENTS… --announce FILE`; returns what it announced. When it ends before, `one_ended` says so.
+        """As `launch` and `ready`."""
+        return await self.ready(await self.launch(name, *arguments, grace_seconds=grace_seconds))
 
-        Raises ChildError when it is not ready in time.
-        """
-        announced = self._folder / f"{name}.json"
+    async def launch(self, name: str, *arguments: str, grace_seconds: float = GRACE_SECONDS) -> Child:
+        """Run `luftpause ARGUMENTS… --announce FILE` and don't wait for it. Children are stopped in the reverse order of launches."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "luftpause", *arguments, "--announce", str(announced),
+            sys.executable, "-m", "luftpause", *arguments, "--announce", str(self._announced_at(name)),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
             env=_environment(), process_group=0,
         )  # fmt: skip
         child = Child(name, process, cast("asyncio.StreamReader", process.stdout), grace_seconds)
         self._children.append(child)
         self._tasks.add(asyncio.create_task(self._follow(child), name=f"follow {name}"))
-        child.at = await _announced(child, announced)
+        return child
+
+    async def ready(self, child: Child) -> dict[str, str]:
+        """What the child announced. When it ends before, `one_ended` says so. Raises ChildError when it is not ready in time."""
+        child.at = await _announced(child, self._announced_at(child.name))
         return child.at
+
+    def _announced_at(self, name: str) -> Path:
+        return self._folder / f"{name}.json"
 
     async def one_ended(self) -> ChildError:
         """Waits until any child ends; says which and why."""

@@ -1,12 +1,11 @@
 """What belongs to a whole luftpause on one machine, and in which order is it started?
 
-Each part announces where it listens and the next one's configuration is made from that, so that free ports work everywhere.
+Each part announces where it listens and the next one's configuration is made from that, so that free ports work everywhere. Most of
+a start is imports: a service is launched early and waits for its configuration after those.
 """
 
-import asyncio
 import contextlib
 import importlib.util
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, assert_never
@@ -14,7 +13,7 @@ from typing import Any, Final, assert_never
 import yaml
 
 from luftpause.cli import weights
-from luftpause.cli.children import Children
+from luftpause.cli.children import GRACE_SECONDS, Child, Children
 from luftpause.cli.choices import Engine
 from luftpause.kit import serve
 from luftpause.kit.config import Config, ReplicaConfig, UpstreamConfig
@@ -110,56 +109,66 @@ def prepare_engine(engine: Engine | None) -> None:
     if importlib.util.find_spec("xllamacpp") is None:
         mend = "pip install -c constraints.txt -e '.[local]'"
         raise LuftpauseError(f"--engine llamacpp needs the extra `local`; in a clone: {mend}", code="missing_extra")
-    if weights.smollm2(fetch=False) is None:
-        print("fetching the weights of SmolLM2-135M (98 MB), once …", file=sys.stderr)
-        weights.smollm2()
+    weights.smollm2()
 
 
 async def start(children: Children, plan: Plan) -> Addresses:
-    """Start everything, each part when what it needs is there; to be run under `children.supervise`."""
-    engines, servers = await _start_outside(children, plan.engine)
+    """Start everything, each part when what it needs is there; to be run under `children.supervise`.
+
+    Engines and scheduler have the cores for themselves at first: the first probe of an engine may take a second, in which the others start.
+    """
     config = plan.config
+    engines = await _launch_engines(children, plan.engine)
+    scheduler = await _launch(children, plan, "scheduler")
     if plan.engine is not None:
-        config = config.model_copy(update={"replicas": engines})
-        config = _with(config, "runtime", servers=config.runtime.servers or servers)
+        config = config.model_copy(update={"replicas": await _replicas(children, engines, plan.engine)})
     if not config.scheduler.dataplanes_expected:
         config = _with(config, "scheduler", dataplanes_expected=(config.dataplane.name,))
-    scheduler = await children.start("scheduler", "scheduler", "--config", _write(config, plan.folder, "scheduler"))
-    config = _with(config, "dataplane", scheduler=scheduler["grpc"])
-    dataplane = await children.start(
-        "dataplane", "dataplane", "--config", _write(config, plan.folder, "dataplane"),
-        grace_seconds=config.dataplane.stop_grace_seconds + 5,
-    )  # fmt: skip
-    config = _with(config, "runtime", dataplane=dataplane["http"])
-    runtime = await children.start(
-        "runtime", "runtime", "--config", _write(config, plan.folder, "runtime"),
-        grace_seconds=config.runtime.stop_grace_seconds + 5,
-    )  # fmt: skip
+    _write(config, _file(plan, "scheduler"))
+    tools = await children.launch(FAKE_TOOLS, "fake-mcp", "--port", "0") if plan.engine is not None and not config.runtime.servers else None
+    dataplane = await _launch(children, plan, "dataplane", config.dataplane.stop_grace_seconds + 5)
+    runtime = await _launch(children, plan, "runtime", config.runtime.stop_grace_seconds + 5)
+    status = await children.ready(scheduler)
+    _write(_with(config, "dataplane", scheduler=status["grpc"]), _file(plan, "dataplane"))
+    proxy = await children.ready(dataplane)
+    if tools is not None:
+        config = _with(config, "runtime", servers={"tools": UpstreamConfig(url=(await children.ready(tools))["mcp"])})
+    _write(_with(config, "runtime", dataplane=proxy["http"]), _file(plan, "runtime"))
+    mcp = await children.ready(runtime)
     urls = {engine.name: engine.url for engine in config.replicas}
-    return Addresses(proxy=dataplane["http"], mcp=runtime["mcp"], status=scheduler["http"], engines=urls)
+    return Addresses(proxy=proxy["http"], mcp=mcp["mcp"], status=status["http"], engines=urls)
 
 
-async def _start_outside(children: Children, engine: Engine | None) -> tuple[tuple[ReplicaConfig, ...], dict[str, UpstreamConfig]]:
-    """What the services need but are not: engines and tools."""
+async def _launch(children: Children, plan: Plan, name: str, grace_seconds: float = GRACE_SECONDS) -> Child:
+    """A service that waits for its configuration."""
+    return await children.launch(name, name, "--config", str(_file(plan, name)), "--config-follows", grace_seconds=grace_seconds)
+
+
+async def _launch_engines(children: Children, engine: Engine | None) -> list[Child]:
     match engine:
         case None:
-            return (), {}
+            return []
         case Engine.FAKE:
-            starts = [children.start(name, "fake-engine", "--port", "0") for name in FAKE_ENGINES]
-            names, load = FAKE_ENGINES, "sglang"
+            return [await children.launch(name, "fake-engine", "--port", "0") for name in FAKE_ENGINES]
         case Engine.LLAMACPP:
-            starts = [children.start(LLAMA_ENGINE, "llama-engine", "--port", "0")]
-            names, load = (LLAMA_ENGINE,), "llamacpp"
+            return [await children.launch(LLAMA_ENGINE, "llama-engine", "--port", "0")]
         case _:
             assert_never(engine)
-    *engines, tools = await asyncio.gather(*starts, children.start(FAKE_TOOLS, "fake-mcp", "--port", "0"))
-    replicas = tuple(ReplicaConfig(name=name, url=at["http"], load=load) for name, at in zip(names, engines, strict=True))
-    return replicas, {"tools": UpstreamConfig(url=tools["mcp"])}
 
 
-def _write(config: Config, folder: Path, name: str) -> str:
-    path = folder / f"{name}.yaml"
-    path.touch(mode=0o600)
+async def _replicas(children: Children, engines: list[Child], engine: Engine) -> tuple[ReplicaConfig, ...]:
+    load = "llamacpp" if engine is Engine.LLAMACPP else "sglang"
+    return tuple([ReplicaConfig(name=each.name, url=(await children.ready(each))["http"], load=load) for each in engines])
+
+
+def _file(plan: Plan, name: str) -> Path:
+    return plan.folder / f"{name}.yaml"
+
+
+def _write(config: Config, path: Path) -> None:
+    """The whole file appears at once, since somebody waits for it."""
+    part = path.with_suffix(".part")
+    part.touch(mode=0o600)
     values: dict[str, Any] = config.model_dump(mode="json", exclude_defaults=True)
-    path.write_text(yaml.safe_dump(values, sort_keys=False))
-    return str(path)
+    part.write_text(yaml.safe_dump(values, sort_keys=False))
+    part.replace(path)

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from luftpause.cli.children import ChildError, Children, supervise
+from luftpause.cli.children import Child, ChildError, Children, supervise
 from luftpause.cli.parent import VARIABLE
 from luftpause.kit.serve import Stop
 from tests.support.pids import gone
@@ -38,6 +38,37 @@ async def test_a_child_is_started_and_stopped(tmp_path: Path) -> None:
         (child,) = group._children
         await group.stop()
         assert child.process.returncode == 0
+
+
+async def test_a_service_may_start_before_its_configuration_is_there(tmp_path: Path) -> None:
+    file = tmp_path / "later.yaml"
+    async with children(tmp_path) as (group, _):
+        child = await group.launch("scheduler", "scheduler", "--config", str(file), "--config-follows")
+        ready = asyncio.create_task(group.ready(child))
+        first = await group.start("tools", *FAKE)  # takes as long as the scheduler's start
+        assert first
+        assert not ready.done()
+        part = file.with_suffix(".part")
+        part.write_text("scheduler: {grpc_port: 0, http_port: 0}\n")
+        part.replace(file)
+        assert (await ready)["http"].startswith("http://127.0.0.1:")
+
+
+async def test_children_are_stopped_in_the_reverse_order_of_their_launches(tmp_path: Path) -> None:
+    async with children(tmp_path) as (group, _):
+        names = ["a", "b", "c"]
+        launched = [await group.launch(name, *FAKE) for name in names]
+        await asyncio.gather(*(group.ready(child) for child in launched))
+        ended: list[str] = []
+        watching = [asyncio.create_task(_note_end(child, ended)) for child in launched]
+        await group.stop()
+        await asyncio.gather(*watching)
+    assert ended == ["c", "b", "a"]
+
+
+async def _note_end(child: Child, ended: list[str]) -> None:
+    await child.process.wait()
+    ended.append(child.name)
 
 
 async def test_a_child_that_can_not_start_is_named_with_its_reason(tmp_path: Path) -> None:
