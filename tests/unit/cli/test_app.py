@@ -1,5 +1,6 @@
 """Does each command answer a person as it should, and quickly?"""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -52,3 +53,19 @@ def test_a_mistake_in_the_configuration_is_shown_without_a_traceback(tmp_path: P
     checked = luftpause("config", "check", str(file))
     assert checked.returncode == 1
     assert checked.stderr == f"{file}:2: replicas[0].helth: unknown key; did you mean health?\n"
+
+
+def test_ctrl_c_during_the_first_imports_leaves_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, signal, os\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+    )
+    tried = subprocess.run(
+        [sys.executable, "-m", "luftpause", "up", "--free-ports"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (tried.returncode, tried.stdout, tried.stderr) == (130, "", "")
