@@ -1,6 +1,7 @@
 """Is a configuration file all right, and what does it set up?"""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,6 +53,11 @@ def _found(config: Config) -> dict[str, Any]:
         "runtime": {"http": f"http://{_address(runtime.host, runtime.port)}", "dataplane": runtime.dataplane},
         "replicas": [{"name": each.name, "url": each.url, "models": each.models} for each in config.replicas],
         "servers": list(runtime.servers),
+        "notes": [
+            f"{each.name}: the environment variable {each.api_key_env} (api_key_env) is not set here; set it where the services run"
+            for each in config.replicas
+            if each.api_key_env and not os.environ.get(each.api_key_env, "").strip()
+        ],
     }
 
 
@@ -68,7 +74,11 @@ def _text(path: Path, found: dict[str, Any]) -> str:
         "replicas": ("\n" + " " * 15).join(replicas) or "none",
         "tool servers": ", ".join(found["servers"]) or "none",
     }
-    return "\n".join([f"{path}: ok", *(f"  {name:<12} {text}" for name, text in lines.items())])
+    return "\n".join([
+        f"{path}: ok",
+        *(f"  {name:<12} {text}" for name, text in lines.items()),
+        *(f"note: {note}" for note in found["notes"]),
+    ])
 
 
 def _models(models: tuple[str, ...] | None) -> str:

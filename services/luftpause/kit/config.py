@@ -4,14 +4,16 @@
 """
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from luftpause.kit.errors import ConfigError
 from luftpause.kit.urls import base_url
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+URL_PATTERN: Final = r"^https?://[^\s]+$"
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Seconds = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -23,7 +25,7 @@ class Section(BaseModel):
 
 class ReplicaConfig(Section):
     name: Name = Field(description="What logs, headers and the status page call it.")
-    url: str = Field(description="Base URL, with or without `/v1`.", pattern=r"^https?://[^\s]+$")
+    url: str = Field(description="Base URL, with or without `/v1`.", pattern=URL_PATTERN)
     models: tuple[str, ...] | None = Field(default=None, description="Models it serves; not given: read from its `/v1/models`.")
     kind: Literal["generative", "classifier"] = Field(default="generative", description="A classifier takes `/v1/decide` only.")
     load: Literal["auto", "sglang", "vllm", "llamacpp", "none"] = Field(
@@ -161,7 +163,7 @@ class DataplaneConfig(Section):
 class UpstreamConfig(Section):
     """An MCP server whose tools sub-agents may use: over HTTP (`url`) or stdio (`command`)."""
 
-    url: str | None = Field(default=None, description="Address of a streamable HTTP server.", pattern=r"^https?://[^\s]+$")
+    url: str | None = Field(default=None, description="Address of a streamable HTTP server.", pattern=URL_PATTERN)
     headers: dict[str, str] = Field(default={}, description="Headers sent to it; secrets by ${VAR}.")
     command: str | None = Field(default=None, description="Program of a stdio server.")
     args: tuple[str, ...] = Field(default=(), description="Its arguments.")

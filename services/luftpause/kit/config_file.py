@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from luftpause.kit import yaml_text
-from luftpause.kit.config import Config, Section
+from luftpause.kit.config import NAME_PATTERN, URL_PATTERN, Config, Section
 from luftpause.kit.errors import ConfigError
 from luftpause.kit.yaml_text import Parsed, path_text
 
@@ -20,6 +20,10 @@ PREFIX: Final = "LUFTPAUSE_"
 MISTAKES_MAX: Final = 10
 SHOWN_CHARS_MAX: Final = 60
 FILE_BYTES_MAX: Final = 2**20
+PATTERNS: Final = {
+    URL_PATTERN: "must begin with http:// or https:// and hold no spaces",
+    NAME_PATTERN: "must be letters, digits, `.`, `_` and `-`, at most 64, the first a letter or digit",
+}
 
 
 def load(path: Path | None, environment: Mapping[str, str] | None = None) -> Config:
@@ -52,7 +56,7 @@ def _read(path: Path) -> str:
             raise ConfigError(f"{path}: longer than {FILE_BYTES_MAX} bytes; is this the right file?")
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{path}: can't be read: {error.strerror or error}; name another with --config") from error
+        raise ConfigError(f"{path}: can't be read: {error.strerror or error}; is the path right?") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text: {error.reason}") from error
 
@@ -165,6 +169,8 @@ def _message(error: ErrorDetails, written: object) -> str:
 def _allowed(error: ErrorDetails) -> str:
     if error["type"] == "literal_error":
         return f"must be {error.get('ctx', {}).get('expected', 'another value')}"
+    if error["type"] == "string_pattern_mismatch" and (said := PATTERNS.get(str(error.get("ctx", {}).get("pattern")))):
+        return said
     message = error["msg"]
     return message.replace("Input should", "should", 1) if message.startswith("Input should") else message[:1].lower() + message[1:]
 

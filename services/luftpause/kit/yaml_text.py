@@ -56,7 +56,7 @@ def parse(text: str, name: str, environment: Mapping[str, str] | None = None) ->
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
-        raise ConfigError(f"{name}{_at(error)}: not valid YAML: {_why(error)}") from error
+        raise ConfigError(f"{name}{_at(error)}: not valid YAML: {_why(error, text)}") from error
     except ValueError as error:  # a date that is none
         raise ConfigError(f"{name}: not valid YAML: {error}") from error
     values = _expanded(raw, (), mistakes, os.environ if environment is None else environment)
@@ -125,5 +125,14 @@ def _at(error: yaml.YAMLError) -> str:
     return f":{mark.line + 1}" if mark is not None else ""
 
 
-def _why(error: yaml.YAMLError) -> str:
-    return str(getattr(error, "problem", None) or getattr(error, "reason", None) or error)
+def _why(error: yaml.YAMLError, text: str) -> str:
+    problem = str(getattr(error, "problem", None) or getattr(error, "reason", None) or error)
+    mark: yaml.Mark | None = getattr(error, "problem_mark", None)
+    line = text.splitlines()[mark.line] if mark is not None and mark.line < len(text.splitlines()) else ""
+    if "\\t" in problem and "cannot start" in problem:
+        return "a tab at the beginning; YAML is indented with spaces"
+    if problem.startswith("expected <block end>"):
+        return "this line is not indented as those before it"
+    if mark is not None and line[: mark.column].endswith("$") and line[mark.column :].startswith("{"):
+        return "within { } or [ ] a value with ${…} must be quoted"
+    return problem

@@ -42,6 +42,16 @@ def test_a_good_file_is_called_good_and_what_it_sets_up_is_listed(file: Path) ->
     ]
 
 
+def test_a_key_that_is_not_in_the_environment_is_noted(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text("replicas:\n- {name: a, url: 'http://x', api_key_env: SOME_KEY}\n")
+    noted = "note: a: the environment variable SOME_KEY (api_key_env) is not set here; set it where the services run"
+    monkeypatch.delenv("SOME_KEY", raising=False)
+    answer = runner.invoke(cli.app, ["config", "check", str(file)])
+    assert (answer.exit_code, answer.stdout.splitlines()[-1]) == (0, noted)
+    monkeypatch.setenv("SOME_KEY", "x")
+    assert "note" not in runner.invoke(cli.app, ["config", "check", str(file)]).stdout
+
+
 def test_all_mistakes_are_listed_on_stderr_with_exit_status_1(file: Path) -> None:
     file.write_text(BAD)
     answer = runner.invoke(cli.app, ["config", "check", str(file)])

@@ -55,6 +55,19 @@ def test_values_are_read(tmp_path: Path) -> None:
         ("runtime:\n  servers:\n    s: {urll: x}\n", "luftpause.yaml:3: runtime.servers.s.urll: unknown key; did you mean url?"),
         ("log:\n  level: info\n  level: debug\n", "luftpause.yaml:3: log.level: given twice"),
         ("log: [\n", "luftpause.yaml:2: not valid YAML: expected the node content, but found '<stream end>'"),
+        ("replicas:\n  - name: a\n   url: http://x\n", "luftpause.yaml:3: not valid YAML: this line is not indented as those before it"),
+        ("runtime: {state: ${HOME}}\n", "luftpause.yaml:1: not valid YAML: within { } or [ ] a value with ${…} must be quoted"),
+        (
+            "replicas:\n- name: a\n  url: 127.0.0.1:8000\n",
+            "luftpause.yaml:3: replicas[0].url: '127.0.0.1:8000' must begin with http:// or https:// and hold no spaces",
+        ),
+        (
+            "replicas:\n- name: my engine\n  url: http://x\n",
+            (
+                "luftpause.yaml:2: replicas[0].name: 'my engine' must be letters, digits, `.`, `_` and `-`, at most 64, "
+                "the first a letter or digit"
+            ),
+        ),
         ("- a\n", "luftpause.yaml:1: must be a mapping of replicas, scheduler, dataplane, runtime, log"),
         (
             "dataplane:\n  port: ${PORT}\n",
@@ -125,7 +138,7 @@ def test_a_long_list_of_mistakes_is_cut(tmp_path: Path) -> None:
         (b"just words\n", "luftpause.yaml:1: must be a mapping of replicas, scheduler, dataplane, runtime, log"),
         (b"log: !!python/object:os.system {}\n", "luftpause.yaml:1: not valid YAML: could not determine a constructor for the tag"),
         (b"log: 2024-99-99\n", "luftpause.yaml: not valid YAML: month must be in 1..12"),
-        (b"\tlog: x\n", "luftpause.yaml:1: not valid YAML: found character '\\t' that cannot start any token"),
+        (b"\tlog: x\n", "luftpause.yaml:1: not valid YAML: a tab at the beginning; YAML is indented with spaces"),
     ],
 )
 def test_a_file_that_is_no_configuration_is_refused(data: bytes, message: str, tmp_path: Path) -> None:
@@ -148,7 +161,7 @@ def test_aliases_that_multiply_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"/nowhere.yaml: can't be read: No such file or directory; name another with --config"):
+    with pytest.raises(ConfigError, match=r"/nowhere.yaml: can't be read: No such file or directory; is the path right\?"):
         load(Path("/nowhere.yaml"), {})
 
 
