@@ -54,6 +54,9 @@ async def test_without_a_stack_it_says_what_to_do() -> None:
     status, _, err = await loadgen("--spawn", "1", "--mcp", "http://127.0.0.1:9/mcp")
     assert status == 2
     assert "no MCP server answers at http://127.0.0.1:9/mcp" in err
+    assert "is `luftpause up` running?" in err
+    _, _, err = await loadgen("--spawn", "1", "--mcp", "http://127.0.0.1:9")
+    assert "the runtime's address ends in /mcp" in err
     assert "Traceback" not in err
 
 

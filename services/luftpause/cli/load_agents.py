@@ -159,10 +159,19 @@ async def choose_model(base_url: str) -> str:
             answer.raise_for_status()
             models = sorted(str(model["id"]) for model in answer.json()["data"])
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-        host = urlsplit(base_url).netloc
-        raise LuftpauseError(
-            f"{url} can't be read ({error}); is `luftpause up` running, or does --base-url name another host than {host}?", code="no_server"
-        ) from error
+        raise LuftpauseError(f"{url} can't be read: {_why(error, base_url)}", code="no_server") from error
     if len(models) != 1:
         raise LuftpauseError(f"{base_url} serves {', '.join(models) or 'no model'}; choose one with --model", code="which_model")
     return models[0]
+
+
+def _why(error: Exception, base_url: str) -> str:
+    """What went wrong, and what may mend it."""
+    match error:
+        case httpx.HTTPStatusError(response=answer):
+            hint = "; a base URL mostly ends in /v1" if not urlsplit(base_url).path.strip("/") else ""
+            return f"it answered {answer.status_code}{hint}"
+        case httpx.HTTPError():
+            return f"{str(error) or type(error).__name__}; is `luftpause up` running, and is --base-url right?"
+        case _:
+            return "its answer is no list of models; is --base-url right?"

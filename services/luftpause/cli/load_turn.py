@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 Json = dict[str, Any]
 EVENT_BYTES_MAX: Final = 2**20
+SAID_CHARS_MAX: Final = 200
 
 
 class _Function(Struct):
@@ -49,6 +50,14 @@ class _Chunk(Struct):
     error: Any = None
 
 
+class _Error(Struct):
+    message: str = ""
+
+
+class _Refusal(Struct):
+    error: _Error
+
+
 class Turn(Struct):
     """What came back. `run` is the run id that luftpause answered with, empty elsewhere."""
 
@@ -78,12 +87,28 @@ async def ask(client: httpx.AsyncClient, body: Json, headers: Mapping[str, str])
         async with client.stream("POST", "chat/completions", json=body, headers=headers) as answer:
             turn.run = answer.headers.get("x-luftpause-run-id", "")
             if not answer.is_success:
-                raise TurnFailedError(f"HTTP {answer.status_code}")
+                raise TurnFailedError(f"HTTP {answer.status_code}{await _said(answer)}")
             async for data in _events(answer.aiter_bytes()):
                 _read(turn, data, began)
     except httpx.HTTPError as error:
         raise TurnFailedError(type(error).__name__) from error
     return turn
+
+
+async def _said(answer: httpx.Response) -> str:
+    """What the error says, as the OpenAI API does; only of a refusal, since other errors may say something new each time."""
+    if answer.is_server_error:
+        return ""
+    body = b""
+    async for part in answer.aiter_bytes():
+        body += part
+        if len(body) > EVENT_BYTES_MAX:
+            return ""
+    try:
+        message = " ".join(msgspec.json.decode(body, type=_Refusal).error.message.split())
+    except msgspec.DecodeError:
+        return ""
+    return f": {message[:SAID_CHARS_MAX]}" if message else ""
 
 
 def _read(turn: Turn, data: bytes, began: float) -> None:

