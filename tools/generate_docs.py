@@ -24,7 +24,7 @@ names only what differs, and without a file everything has its default. `luftpau
 names every mistake with its line.
 
 - **Variables.** `${VAR}` in a value is replaced by the environment variable; unset is an error. `${VAR:-default}` has a default. `$$` is a
-  plain `$`.
+  plain `$`. Within `{ }` and `[ ]` such a value must be quoted.
 - **Overrides.** `LUFTPAUSE_<SECTION>__<KEY>` (two underscores) sets a single value over the file's: `LUFTPAUSE_DATAPLANE__PORT=9090`.
   Sections: SCHEDULER, DATAPLANE, RUNTIME, LOG. Lists and mappings are set in the file only. Names without two underscores are reserved.
 - **Secrets.** Keys stand in environment variables only; the file names them (`api_key_env`).
