@@ -27,6 +27,7 @@ def resync(d: Draft, e: Resync) -> None:
     dataplane = dataplane_of(d, e.dataplane)
     listed = {memory.turn: memory for memory in e.turns}
     same_boot = dataplane.boot == e.boot
+    ended: set[tuple[str, str, int]] = set()
     for id_ in sorted(dataplane.turns):
         turn = d.turns[id_]
         memory = listed.get(id_) if same_boot else None
@@ -34,6 +35,7 @@ def resync(d: Draft, e: Resync) -> None:
             drop_waiting(d, turn)  # asked for again, with its old arrival, if its client is still there
         elif memory is None or memory.attempt != turn.attempt or memory.replica != turn.replica:
             end(d, turn, "unlisted")
+            ended.add((turn.run, turn.model, turn.turn_seq))
     dataplane = dataplane_of(d, e.dataplane)
     unusable = dataplane.unusable if same_boot else ()
     put_dataplane(
@@ -50,7 +52,7 @@ def resync(d: Draft, e: Resync) -> None:
         ),
     )
     for run in e.runs:
-        _merge_run(d, run)
+        _merge_run(d, run, ended)
     for turn in e.turns:
         _count_turn(d, e.dataplane, turn)
     open_gate(d)
@@ -66,8 +68,8 @@ def open_gate(d: Draft) -> None:
         replicas_changed(d)
 
 
-def _merge_run(d: Draft, memory: RunMemory) -> None:
-    """Where several dataplanes remember a run, the higher turn_seq wins, lane by lane."""
+def _merge_run(d: Draft, memory: RunMemory, ended: set[tuple[str, str, int]]) -> None:
+    """Where several dataplanes remember a run, the higher turn_seq wins, lane by lane. `ended`: turns that this Hello does not list."""
     key = run_key(memory.principal, memory.run)
     run = d.runs.get(key)
     if run is None:
@@ -76,7 +78,7 @@ def _merge_run(d: Draft, memory: RunMemory) -> None:
         run = replace(run, caller=memory.caller, turn_class=memory.turn_class, parent=memory.parent or run.parent)
     run = put_run(d, replace(run, turn_seq=max(run.turn_seq, memory.turn_seq), seen=max(run.seen, memory.seen)))
     for lane in memory.lanes:
-        run = put_run(d, replace(run, lanes=with_lane(run, _merge_lane(d, run, memory, lane))))
+        run = put_run(d, replace(run, lanes=with_lane(run, _merge_lane(d, run, memory, lane, ended))))
         requeue_lane(d, run, lane.model)
     run = recall_ids(d, d.runs[key], memory)
     for response in memory.responses:
@@ -84,21 +86,31 @@ def _merge_run(d: Draft, memory: RunMemory) -> None:
     put_run(d, run)
 
 
-def _merge_lane(d: Draft, run: Run, memory: RunMemory, told: LaneMemory) -> Lane:
+def _merge_lane(d: Draft, run: Run, memory: RunMemory, told: LaneMemory, ended: set[tuple[str, str, int]]) -> Lane:
     lane = lane_of(run, told.model) or Lane(told.model)
-    if told.turn_seq < lane.turn_seq or (told.turn_seq == lane.turn_seq and lane.home):
-        return lane
-    for branch in lane.branches:
-        drop_branch(d, run, lane, branch)
-    lane = move_home(d, replace(lane, branches=()), told.home)
-    lane = replace(lane, turn_seq=told.turn_seq, ended=told.ended)
+    if told.turn_seq < lane.turn_seq:
+        if lane.in_flight or (run.key, lane.model, lane.turn_seq) not in ended:
+            return lane
+        lane = move_home(d, lane, told.home)  # the place of its newest turn never reached this dataplane: it is as it was before
+    elif told.turn_seq > lane.turn_seq or not lane.home:
+        for branch in lane.branches:
+            drop_branch(d, run, lane, branch)
+        lane = move_home(d, replace(lane, branches=()), told.home)
+        lane = replace(lane, turn_seq=told.turn_seq, ended=told.ended)
+    return _merge_branches(d, run, memory, lane, told)
+
+
+def _merge_branches(d: Draft, run: Run, memory: RunMemory, lane: Lane, told: LaneMemory) -> Lane:
+    """The lane with the branches that it lacks: the report of an answer may have been lost with the last session."""
     seconds = d.policy.reserve(d, memory.turn_class)
     digests = {seen.id: seen.head_digest for seen in memory.tool_calls}
     for number, paused in enumerate(told.paused):
+        if any(branch.ids == paused.ids or not set(branch.ids).isdisjoint(paused.ids) for branch in lane.branches):
+            continue
         until = paused.since + seconds
         digest = next((digests[id_] for id_ in paused.ids if id_ in digests), b"")
-        branch = Branch(f"resync-{told.turn_seq}-{number}", paused.ids, paused.since, digest, until > d.now, until)
-        lane = add_branch(d, run, lane, branch)
+        name = f"resync-{told.turn_seq}-{paused.ids[0] if paused.ids else number}"
+        lane = add_branch(d, run, lane, Branch(name, paused.ids, paused.since, digest, until > d.now, until))
     return lane
 
 
