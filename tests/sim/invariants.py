@@ -1,0 +1,248 @@
+"""What must hold after every decision of the scheduler?
+
+`Watcher` sees each event with the state before and after. What it can, it works out from events and plain counts, not with the core's own
+functions; the full recount costs milliseconds and is taken as often as the state's size allows, or always if `thorough`.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from luftpause.scheduler.core.decide import decide
+from luftpause.scheduler.core.decisions import Expire, Place, Refuse, Step
+from luftpause.scheduler.core.events import (
+    ConfigChanged,
+    DataplaneLost,
+    Event,
+    ProbeOutcome,
+    ReplicaProbed,
+    Resync,
+    RunEnded,
+    TurnAbandoned,
+    TurnClass,
+    TurnFailed,
+    TurnFinished,
+    TurnRequested,
+    TurnReturned,
+)  # fmt: skip
+from luftpause.scheduler.core.indexes import thaw
+from luftpause.scheduler.core.model import GENERATIVE, Health, QueueKey, Replica, State, Turn, TurnPhase
+from luftpause.scheduler.core.runs import lane_of
+from luftpause.scheduler.core.verdicts import candidates
+from tests.properties.scheduler_recount import recount
+from tests.sim.world import BrokenPromiseError, World
+
+IN_FLIGHT: Final = TurnPhase.IN_FLIGHT
+INTERACTIVE: Final = int(TurnClass.INTERACTIVE)
+ENDS: Final = (TurnAbandoned, TurnFinished, TurnFailed, TurnReturned, TurnRequested)
+TURNS_PER_RECOUNT: Final = 4  # events to wait, per turn and run in the state
+
+
+class Watcher:
+    """Watches one scheduler after the other; `starts` begins with a new one."""
+
+    def __init__(self, world: World, *, thorough: bool) -> None:
+        self.events = 0
+        self.placed = 0
+        self.on_recount = lambda: None
+        self._world = world
+        self._thorough = thorough
+        self._waiting = 0
+        self._log: list[Event] = []
+        self._first: State
+        self._reports: dict[str, ReplicaProbed] = {}  # the last good probe of each replica
+
+    def starts(self, state: State) -> None:
+        self._log, self._first, self._reports = [], state, {}
+
+    def decided(self, before: State, event: Event, step: Step) -> None:
+        """Raises BrokenPromiseError."""
+        self.events += 1
+        self._log.append(event)
+        if isinstance(event, ReplicaProbed) and event.outcome is ProbeOutcome.OK:
+            self._reports[event.replica] = event
+        elif isinstance(event, ConfigChanged):
+            self._reports = {}
+        try:
+            self._check(before, event, step)
+        except BrokenPromiseError:
+            raise
+        except AssertionError as error:
+            raise BrokenPromiseError(f"{error} (after {event})") from error
+
+    def replay(self, state: State) -> None:
+        """The log of events leads to this state again."""
+        again = self._first
+        for event in self._log:
+            again = decide(again, event).state
+        assert again == state, "the log of events does not lead to the same state again"
+
+    def _check(self, before: State, event: Event, step: Step) -> None:
+        after = step.state
+        placed = [decision for decision in step.decisions if isinstance(decision, Place)]
+        self.placed += len(placed)
+        if before.turns is not after.turns:
+            nobody_is_lost(before, event, step)
+        if placed:
+            fresh = list(_fresh(before, event, after, placed))
+            for place in fresh:
+                may_be_placed(after, place, self._reports.get(place.replica))
+                home_is_kept(before, event, after, place)
+            if len(fresh) == 1:
+                first_in_order(before, after, fresh[0])
+            batch = {place.replica for place in fresh if _is_batch(after.turns[place.turn])}
+            if batch:
+                interactive_goes_first(before, after, batch)
+        if after.open and not after.dirty:
+            nobody_waits_in_vain(after)
+        self._waiting += 1
+        if self._thorough or self._waiting * TURNS_PER_RECOUNT >= len(after.turns) + len(after.runs):
+            self._waiting = 0
+            recount(after)
+            self.on_recount()
+
+
+# ---- turns ------------------------------------------------------------------------------------------------------
+
+
+def nobody_is_lost(before: State, event: Event, step: Step) -> None:
+    """A turn goes only by its own report, by a decision that says so, or with its dataplane."""
+    told = {decision.turn for decision in step.decisions if isinstance(decision, Refuse | Expire)}
+    for id_, turn in before.turns.items():
+        if id_ in step.state.turns or id_ in told or turn.dataplane not in step.state.dataplanes:
+            continue
+        mine = isinstance(event, ENDS) and event.turn == id_
+        gone = isinstance(event, Resync | DataplaneLost) and event.dataplane == turn.dataplane
+        assert mine or gone or isinstance(event, RunEnded), f"turn {id_} is lost"
+
+
+def _fresh(before: State, event: Event, after: State, placed: list[Place]) -> Iterator[Place]:
+    """Places that are no repeated answers; each turn has at most one, and none had a place already."""
+    seen: set[str] = set()
+    for place in placed:
+        known, now = before.turns.get(place.turn), after.turns.get(place.turn)
+        assert now is not None, f"turn {place.turn} is placed and not counted"
+        assert (now.phase, now.replica, now.attempt) == (IN_FLIGHT, place.replica, place.attempt), (
+            f"turn {place.turn} is not where it was placed"
+        )
+        assert place.turn not in seen, f"turn {place.turn} is placed twice in one step"
+        seen.add(place.turn)
+        if known is None or known.phase is not IN_FLIGHT:
+            yield place
+        elif known.attempt == place.attempt:
+            again = isinstance(event, TurnRequested) and event.turn == place.turn and known.replica == place.replica
+            assert again, f"turn {place.turn} is placed twice at once"
+        else:
+            mine = isinstance(event, TurnReturned | TurnRequested) and event.turn == place.turn
+            assert mine, f"turn {place.turn} is placed anew, and its former place was not given back"
+            yield place
+
+
+# ---- places -----------------------------------------------------------------------------------------------------
+
+
+def may_be_placed(after: State, place: Place, report: ReplicaProbed | None) -> None:
+    """The replica is healthy, serves the model, and has room by what it last reported."""
+    replica, turn = after.replicas[place.replica], after.turns[place.turn]
+    where = f"turn {place.turn} at {place.replica}"
+    assert replica.health is Health.HEALTHY, f"{where}, which is {replica.health.value}"
+    assert turn.model in (replica.models or ()), f"{where}, which does not serve {turn.model}"
+    assert place.replica not in turn.without, f"{where}, which gave it back"
+    assert place.replica not in after.dataplanes[turn.dataplane].unusable, f"{where}, whose key {turn.dataplane} lacks"
+    if turn.kind != GENERATIVE:
+        return
+    cap = replica.spec.max_in_flight or 1 << 30
+    load = report.load if report is not None and replica.spec.capped and replica.load is not None else None
+    if load is not None and load.waiting:
+        cap = min(cap, max(1, load.running))
+    if replica.cap is not None:
+        cap = min(cap, max(1, replica.cap))
+    assert replica.in_flight <= max(cap, 1), f"{where}, which has {replica.in_flight} in flight and a cap of {cap}"
+    if turn.turn_class is TurnClass.BATCH:
+        reserved = _reserved(after, place.replica, but=turn.run)
+        assert replica.in_flight + reserved <= cap, f"{where}: batch in a place kept for a paused run ({reserved} kept, cap {cap})"
+    most = after.settings.burst_turns_max
+    if load is not None and most != 0 and replica.load is not None:
+        most = max(8, load.running) if most is None else most
+        assert replica.burst <= most, f"{where}: {replica.burst} turns since its last report, at most {most} may be"
+
+
+def _reserved(state: State, replica: str, *, but: str) -> int:
+    """Places kept there. The run that was just placed may have moved its own there with it."""
+    lanes = [lane for key, run in state.runs.items() if key != but for lane in run.lanes if lane.home == replica and lane.branches]
+    return sum(branch.reserves for lane in lanes for branch in lane.branches)
+
+
+def home_is_kept(before: State, event: Event, after: State, place: Place) -> None:
+    """A generating or paused lane does not move while its home can serve."""
+    turn = after.turns[place.turn]
+    run = before.runs.get(turn.run)
+    lane = lane_of(run, turn.model) if run is not None else None
+    if run is None or lane is None or turn.kept_home or after.settings.stickiness == "off" or isinstance(event, RunEnded | Resync):
+        return
+    if run.due <= after.now or not _anchored(after, run.key, lane.home, turn, paused=bool(lane.branches)):
+        return
+    home = after.replicas.get(lane.home)
+    if home is None or not _serves(home, turn) or lane.home in after.dataplanes[turn.dataplane].unusable:
+        return
+    assert place.replica == lane.home, f"run {turn.run_id} moved from {lane.home} to {place.replica} with turn {turn.id}"
+
+
+def _anchored(after: State, run: str, home: str, turn: Turn, *, paused: bool) -> bool:
+    if paused:
+        return True
+    others = (other for other in after.turns.values() if other.run == run and other.model == turn.model and other.id != turn.id)
+    return any(other.phase is IN_FLIGHT and other.replica == home for other in others)
+
+
+def _serves(replica: Replica, turn: Turn) -> bool:
+    barred = replica.removed or replica.name in turn.without
+    return replica.health is Health.HEALTHY and turn.model in (replica.models or ()) and not barred
+
+
+# ---- order ------------------------------------------------------------------------------------------------------
+
+
+def first_in_order(before: State, after: State, place: Place) -> None:
+    """Of those that could go to the same replicas it had the fewest in flight of its caller, then came first."""
+    known = before.turns.get(place.turn)
+    queue = after.queues.get(known.queue) if known is not None and known.queue is not None else None
+    if known is None or queue is None or known.phase is not TurnPhase.HELD:
+        return
+    mine = (after.callers[known.flow].in_flight - 1, known.place)
+    for flow, turns in queue.flows.items():
+        flying = after.callers[flow].in_flight - (flow == known.flow)
+        arrival, other = turns.first()
+        old = before.turns.get(other)
+        if old is not None and old.queue == known.queue:
+            assert mine <= (flying, arrival), f"turn {place.turn} went before {other}: {mine} against {(flying, arrival)}"
+
+
+def interactive_goes_first(before: State, after: State, batch: set[str]) -> None:
+    """No batch turn starts at a replica while an interactive turn that fits there is held."""
+    d = thaw(after)
+    for key in after.queue_keys:
+        if key.turn_class != INTERACTIVE or key.kind != GENERATIVE:
+            continue
+        fits = batch & {replica.name for replica in candidates(d, key)}
+        held = [turn for turn in _held_in(after, key) if (old := before.turns.get(turn.id)) is None or old.queue == key] if fits else []
+        assert not held, f"batch started at {sorted(fits)} while {held[0].id} was held"
+
+
+def nobody_waits_in_vain(after: State) -> None:
+    """No held turn that the policy admits stays held."""
+    d = thaw(after)
+    for key in after.queue_keys:
+        for replica in candidates(d, key):
+            if d.policy.opens(d, replica, key) is None:
+                fitting = [turn.id for turn in _held_in(after, key) if d.policy.admits(d, replica, turn) is None]
+                assert not fitting, f"turn {fitting[0]} is held while {replica.name} would take it"
+
+
+def _is_batch(turn: Turn) -> bool:
+    return turn.turn_class is TurnClass.BATCH and turn.kind == GENERATIVE
+
+
+def _held_in(state: State, key: QueueKey) -> Iterator[Turn]:
+    for flow in state.queues[key].flows.values():
+        for _, id_ in flow:
+            yield state.turns[id_]

@@ -1,0 +1,116 @@
+"""Does the world of a seed keep its promises, and if not, how is that told?"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from msgspec import Struct
+
+from luftpause.scheduler.core.decide import decide
+from luftpause.scheduler.core.events import Tick
+from luftpause.scheduler.core.model import State
+from luftpause.scheduler.host import CoreFailedError
+from tests.properties.scheduler_recount import recount
+from tests.sim import weather
+from tests.sim.town import Town
+from tests.sim.world import World
+
+STORM_SECONDS: Final = 25.0  # people come and things go wrong
+DRAIN_SECONDS_MAX: Final = 400.0  # then every turn has this long to end
+TRACE_LINES: Final = 40
+
+
+class Report(Struct, frozen=True):
+    """What happened in a world that kept its promises."""
+
+    seed: int
+    events: int
+    placed: int
+    seconds: float  # virtual
+    counts: Counter[str]
+
+
+class SeedFailedError(AssertionError):
+    """Says which seed, what was broken, what happened just before, and how to see it again."""
+
+
+def run(seed: int, *, thorough: bool = False) -> Report:
+    """Live through the world of this seed. Raises SeedFailedError.
+
+    `thorough`: the full recount after every event; a seed that fails without is lived through again with it, to find the first event
+    that broke something.
+    """
+    try:
+        return _live(seed, thorough=thorough)
+    except SeedFailedError:
+        if not thorough:
+            _live(seed, thorough=True)
+        raise
+
+
+def _live(seed: int, *, thorough: bool) -> Report:
+    world = World(seed)
+    try:
+        with _quiet():
+            # A session keeps its end in a future, and those want a loop; nothing is ever awaited.
+            return asyncio.run(_world(world, thorough=thorough))
+    except Exception as error:  # noqa: BLE001 (whatever it is, the seed must be told)
+        cause = error.__cause__ if isinstance(error, CoreFailedError) and error.__cause__ is not None else error
+        text = f"{type(cause).__name__}: {cause}"
+        again = f"pytest tests/sim --seed {seed}"
+        raise SeedFailedError(f"seed {seed}: {text}\n\n{world.trace(TRACE_LINES)}\n\nseed {seed}: {text}\nagain: {again}") from cause
+
+
+async def _world(world: World, *, thorough: bool) -> Report:
+    town = Town(world, weather.settings(world), weather.replicas(world), thorough=thorough)
+    weather.people(world, town, STORM_SECONDS)
+    weather.faults(world, town, STORM_SECONDS)
+    world.run(lambda: False, at_most_seconds=STORM_SECONDS)
+    weather.heal(town)
+    world.note("weather", "all is well from now on")
+    world.run(town.settled, at_most_seconds=DRAIN_SECONDS_MAX)
+    _ends_well(world, town)
+    return Report(world.seed, town.watcher.events, town.watcher.placed, world.now, world.counts)
+
+
+def _ends_well(world: World, town: Town) -> None:
+    """Everyone has an answer, nothing is left, the log leads here again, and time makes an end of all memories."""
+    world.promise(all(agent.over for agent in town.agents), lambda: f"not answered: {town.waiting()}; {town.leftovers()}")
+    world.promise(town.leftovers() == "", town.leftovers)
+    assert town.scheduler is not None
+    town.watcher.replay(town.scheduler.host.state)
+    state = _after_a_week(town.scheduler.host.state)
+    recount(state)
+    left = {
+        name: size
+        for name in ("turns", "runs", "callers", "queues", "ids", "responses", "twins", "wheel")
+        if (size := len(getattr(state, name)))
+    }
+    world.promise(not left, lambda: f"left after a week: {left}")
+    kept = {replica.name: replica.reserved for replica in state.replicas.values() if replica.reserved}
+    world.promise(not kept, lambda: f"places kept for nobody: {kept}")
+
+
+def _after_a_week(state: State) -> State:
+    for _ in range(50):
+        step = decide(state, Tick(state.now + 20_000.0))
+        state = step.state
+        while step.more:
+            step = decide(state, Tick(state.now))
+            state = step.state
+    return state
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """What the parts log in a storm is no news."""
+    logger = logging.getLogger("luftpause")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

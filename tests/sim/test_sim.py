@@ -1,0 +1,33 @@
+"""Do scheduler and dataplanes keep their promises in worlds where everything fails?"""
+
+from collections import Counter
+
+import pytest
+
+from luftpause.scheduler.core import admission
+from tests.sim import weather
+from tests.sim.runner import SeedFailedError, run
+
+
+def test_every_promise_is_kept_in_the_world_of_a_seed(seed: int, pytestconfig: pytest.Config) -> None:
+    run(seed, thorough=pytestconfig.getoption("seed", None) is not None)
+
+
+def test_a_seed_always_gives_the_same_world() -> None:
+    assert run(9) == run(9)
+    assert run(9) != run(10)
+
+
+def test_some_worlds_see_every_kind_of_fault_and_clients_that_leave_at_every_stage() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(200, 218):
+        seen += run(seed).counts
+    assert {f"fault: {kind}" for kind in weather.FAULTS} <= seen.keys()
+    assert {"left while held", "left while placed", "left while sent", "left while sent and answering"} <= seen.keys()
+    assert seen["came back to its home"] > 100
+
+
+def test_a_broken_promise_names_the_seed_and_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "limit", lambda replica, settings: 1 << 30)
+    with pytest.raises(SeedFailedError, match=r"(?s)seed 7: .*has \d+ in flight and a cap of.*pytest tests/sim --seed 7"):
+        run(7)

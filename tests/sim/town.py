@@ -1,0 +1,183 @@
+"""Which processes make up a world, and how are they started, stopped and connected?"""
+
+from typing import Final
+
+from luftpause.kit.wire.v1 import scheduler_pb2 as pb
+from luftpause.scheduler.core.events import ReplicaSpec
+from luftpause.scheduler.core.model import Settings, TurnPhase
+from luftpause_fakes.engine_model import EngineParams
+from tests.sim.clients import Agent
+from tests.sim.dataplanes import Dataplane, Stream
+from tests.sim.engines import EngineProcess
+from tests.sim.invariants import Watcher
+from tests.sim.links import Link, Way
+from tests.sim.schedulers import Scheduler
+from tests.sim.turns import End, Exchange, Stage
+from tests.sim.world import World
+
+DATAPLANES: Final = ("east", "west")
+KEY: Final = "HOSTED_KEY"  # west lacks it
+
+
+class Town:
+    """Two dataplanes, one scheduler, two or three engines, and the agents."""
+
+    def __init__(
+        self, world: World, settings: Settings, replicas: dict[ReplicaSpec, tuple[EngineParams, tuple[str, ...]]], *, thorough: bool
+    ) -> None:
+        self.world = world
+        self.settings = settings
+        self.specs = tuple(replicas)
+        self.models = tuple(dict.fromkeys(model for _, models in replicas.values() for model in models))
+        self.engines = {spec.name: EngineProcess(world, spec.name, *made) for spec, made in replicas.items()}
+        self.agents: list[Agent] = []
+        self.links: list[Link] = []
+        self.ended_runs: set[str] = set()
+        self.configs = 0  # changes of the configuration
+        self.watcher = Watcher(world, thorough=thorough)
+        self.watcher.on_recount = self.compare
+        self.scheduler: Scheduler | None = None
+        self.places: list[Dataplane | None] = [None for _ in DATAPLANES]
+        self._configured = self.specs
+        self.start_scheduler()
+        for number in range(len(DATAPLANES)):
+            self.start_dataplane(number)
+
+    # ---- starting and stopping
+
+    def start_scheduler(self) -> None:
+        if self.scheduler is None:
+            scheduler = Scheduler(self.world, self.settings, self._configured, self.engines, self.watcher)
+            scheduler.on_death = lambda: self.stop_scheduler(machine=False)
+            self.scheduler = scheduler
+
+    def stop_scheduler(self, *, machine: bool) -> None:
+        """kill -9; `machine`: with the machine it runs on, so that nobody is told."""
+        scheduler, self.scheduler = self.scheduler, None
+        if scheduler is None:
+            return
+        self.world.note(scheduler.name, "killed" + " with its machine" if machine else "killed")
+        self.watcher.replay(scheduler.host.state)
+        scheduler.dead = True
+        for link in self.links:
+            if machine:
+                link.go_dumb()
+            else:
+                link.down.break_off()
+        self.links.clear()
+
+    def start_dataplane(self, number: int) -> None:
+        if self.places[number] is None:
+            environ = {KEY: "k"} if number == 0 else {}
+            self.places[number] = Dataplane(self.world, DATAPLANES[number], engines=self.engines, dial=self.dial, environ=environ)
+
+    def stop_dataplane(self, number: int, *, machine: bool) -> None:
+        dataplane, self.places[number] = self.places[number], None
+        if dataplane is None:
+            return
+        self.world.note(dataplane.name, "killed")
+        if machine and dataplane.stream is not None:
+            dataplane.stream.link.go_dumb()
+        dataplane.dies()
+
+    def configure(self, specs: tuple[ReplicaSpec, ...]) -> None:
+        self.configs += 1
+        self._configured = specs
+        if self.scheduler is not None:
+            scheduler = self.scheduler
+            scheduler.do(lambda: scheduler.configure(specs))
+
+    # ---- connecting
+
+    def dial(self, stream: Stream) -> Link | None:
+        """A dataplane opens a stream; None: nobody listens."""
+        scheduler = self.scheduler
+        if scheduler is None:
+            return None
+        dataplane = stream.dataplane
+        down: Way[pb.OrderBatch] = Way(self.world, dataplane, stream.arrived, stream.end)
+        session = scheduler.accept(dataplane.name, down)
+        up: Way[pb.FactBatch] = Way(self.world, scheduler, lambda batch: scheduler.read(session, batch), lambda: scheduler.left(session))
+        link = Link(session, up, down)
+        self.links = [*self.links[-3:], link]
+        return link
+
+    # ---- agents
+
+    def admit(self, agent: Agent) -> Agent:
+        self.agents.append(agent)
+        return agent
+
+    def refused(self, agent: Agent, exchange: Exchange | None, end: End) -> None:
+        """Was that sensible? Only what happened in this world may be the reason."""
+        assert exchange is not None
+        self.world.counts[f"refused {end.code}"] += 1
+        run = agent.last.run if agent.last else agent.run
+        faults = any(engine.faulty_at > 0.0 for engine in self.engines.values())
+        sensible = {
+            "model_not_found": self.configs > 0,
+            "replica_unusable": True,  # only if none but the hosted one is left
+            "engine_unreachable": faults and bool(exchange.tried),
+            "no_replica": self.settings.no_replica == "refuse" and (faults or self.configs > 0),
+            "run_ended": run in self.ended_runs or agent.run in self.ended_runs or bool(self.ended_runs),
+        }
+        self.world.promise(sensible.get(end.code, False), lambda: f"{agent.name} was refused for no reason: {end}")
+
+    # ---- comparing
+
+    def compare(self) -> None:
+        """Where a session is up on both sides, the scheduler counts every turn that an engine has of that dataplane."""
+        for dataplane in self.places:
+            if dataplane is None or dataplane.stream is None or not dataplane.stream.open:
+                continue
+            self._compare(dataplane, dataplane.stream)
+
+    def _compare(self, dataplane: Dataplane, stream: Stream) -> None:
+        scheduler, session = self.scheduler, stream.link.session
+        if scheduler is None or scheduler.server.sessions.get(dataplane.name) is not session:
+            return
+        state = scheduler.host.state
+        known = state.dataplanes.get(dataplane.name)
+        if known is None or known.session != session.id or not known.connected:
+            return
+        for exchange in dataplane.exchanges.values():
+            if exchange.stage is Stage.SENT:
+                turn = state.turns.get(exchange.ask.turn)
+                counted = turn is not None and turn.phase is TurnPhase.IN_FLIGHT and turn.replica == exchange.replica
+                text = f"{exchange.ask.turn} is at {exchange.replica} and not counted there"
+                self.world.promise(counted, lambda text=text: text)
+
+    def settled(self) -> bool:
+        """Every agent is over, and nothing is left anywhere."""
+        return all(agent.over for agent in self.agents) and self.leftovers() == ""
+
+    def leftovers(self) -> str:
+        """What is still there: empty if nothing."""
+        found: list[str] = []
+        if self.scheduler is None:
+            return "no scheduler"
+        state = self.scheduler.host.state
+        found += [
+            f"the scheduler knows {turn.id} ({turn.phase.value}, {turn.reason}) at {turn.replica or '-'}" for turn in state.turns.values()
+        ]
+        found += [f"{r.name}: {r.in_flight} in flight, {r.passes} passes" for r in state.replicas.values() if r.in_flight or r.passes]
+        for dataplane in self.places:
+            if dataplane is None or dataplane.stream is None:
+                found.append("a dataplane without a session")
+                continue
+            ledger = dataplane.ledger
+            found += [f"{dataplane.name} has {turn}" for turn in (*ledger._turns, *ledger._parked, *dataplane.memory.in_flight)]
+            found += [f"{dataplane.name} remembers a run in flight: {run.id}" for run in dataplane.memory.runs.values() if run.in_flight]
+            found += [f"{dataplane.name}: a waiter failed"] * ledger.counts["waiter_failed"]
+        found += [f"engine {engine.name} works on {sorted(engine.hearing)}" for engine in self.engines.values() if engine.hearing]
+        return "; ".join(found)
+
+    def waiting(self) -> str:
+        """Which agents are not over, and why."""
+        return "; ".join(
+            f"{agent.name}: {agent.exchange.ask.turn} is {agent.exchange.stage.value} ({agent.exchange.reason})"
+            if agent.exchange
+            else agent.name
+            for agent in self.agents
+            if not agent.over
+        )

@@ -1,0 +1,268 @@
+"""What does a seed decide: which settings, which engines, who comes, and what goes wrong?"""
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from luftpause.dataplane.turns import Kind, TurnClass
+from luftpause.scheduler.core.events import ReplicaSpec
+from luftpause.scheduler.core.model import Settings
+from luftpause_fakes.engine_model import EngineParams
+from tests.sim.clients import MODES, Agent, Character
+from tests.sim.engines import EngineProcess, Metrics
+from tests.sim.town import DATAPLANES, KEY, Town
+from tests.sim.world import World
+
+BURST_TURNS: Final = 1_000
+CALM_SHARE: Final = 0.1  # worlds without any fault
+TURN_TIMEOUT_SECONDS: Final = 50.0  # short enough to see turns expire whose end was never reported
+
+
+# ---- the place --------------------------------------------------------------------------------------------------
+
+
+def settings(world: World) -> Settings:
+    choice = world.chance.choice
+    return Settings(
+        dataplanes_expected=choice(((), DATAPLANES)),
+        start_grace_seconds=choice((3.0, 0.5)),
+        load_unknown_cap=choice((16, 2)),
+        burst_turns_max=choice((None, None, 2, 0)),
+        cap_release=choice(("stepwise", "stepwise", "at_once")),
+        reserve_seconds_max=choice((120.0, 3.0, 0.0)),
+        turn_timeout_seconds=TURN_TIMEOUT_SECONDS,
+        run_idle_seconds=choice((1800.0, 120.0)),
+        no_replica=choice(("hold", "hold", "refuse")),
+        places_per_step_max=choice((64, 64, 3)),
+        expiries_per_step_max=choice((1000, 1000, 5)),
+    )
+
+
+def replicas(world: World) -> dict[ReplicaSpec, tuple[EngineParams, tuple[str, ...]]]:
+    """Two or three engines; two models of which the first one serves both; the third may be hosted."""
+    chance = world.chance
+    small = ReplicaSpec("one", "http://one:8000", models=("big", "small")), _params(world), ("big", "small")
+    other = ReplicaSpec("two", "http://two:8000", models=chance.choice((("big",), None))), _params(world), ("big",)
+    third = ReplicaSpec("three", "http://three:8000", models=("big", "small")), _params(world), ("big", "small")
+    if world.likely(0.4):
+        hosted = ReplicaSpec("three", "https://three", models=("big",), capped=False, max_in_flight=3, api_key_env=KEY)
+        third = hosted, _params(world), ("big",)
+    made = (small, other, third)[: chance.choice((2, 3, 3))]
+    return {spec: (params, models) for spec, params, models in made}
+
+
+def _params(world: World) -> EngineParams:
+    choice = world.chance.choice
+    return EngineParams(
+        decode_step_seconds=choice((0.03, 0.08)),
+        chunk_tokens=512,
+        running_max=choice((None, 16, 4)),
+        waiting_max=choice((None, 8, 1)),
+        kv_tokens=choice((2_500, 6_000, 16_000)),
+    )
+
+
+# ---- the people -------------------------------------------------------------------------------------------------
+
+
+def people(world: World, town: Town, seconds: float) -> None:
+    """Agents that begin at some time; callers differ in how many they send."""
+    chance = world.chance
+    leaves = chance.choice((0.0, 0.05, 0.25))
+    for _ in range(chance.choice((8, 20, 40))):
+        character = Character(
+            mode=chance.choice(MODES),
+            model=chance.choice(town.models),
+            turn_class=chance.choice((TurnClass.INTERACTIVE, TurnClass.BATCH)),
+            caller=chance.choice(("ann", "bob", "bob", "bob", "cyd")),
+            turns=chance.randint(1, 5),
+            leaves=leaves,
+            children=chance.choice((0, 0, 0, 2)),
+            roams=world.likely(0.15),
+        )
+        if world.likely(0.05):
+            character = Character("ids", town.models[0], character.turn_class, character.caller, 1, kind=Kind.EMBEDDING)
+        _comes(world, town, character, world.between(0.0, seconds))
+    if world.likely(0.06):
+        at = world.between(0.0, seconds)
+        world.counts["fault: burst"] += 1
+        for number in range(BURST_TURNS):
+            turn_class = (TurnClass.INTERACTIVE, TurnClass.BATCH)[number % 2]
+            _comes(world, town, Character("ids", "big", turn_class, f"caller{number % 20}", 1, leaves=leaves / 5), at + number * 1e-4)
+
+
+def _comes(world: World, town: Town, character: Character, seconds: float) -> None:
+    world.at(seconds, lambda: town.admit(Agent(town, character)).begin())
+
+
+# ---- what goes wrong --------------------------------------------------------------------------------------------
+
+
+def faults(world: World, town: Town, seconds: float) -> None:
+    """A few kinds of fault, each a few times; then `heal` makes an end of all."""
+    if world.likely(CALM_SHARE):
+        return
+    kinds = world.chance.sample(sorted(FAULTS), world.chance.choice((1, 2, 4, 7)))
+    for kind in kinds:
+        for _ in range(world.chance.choice((1, 2, 4))):
+            world.at(world.between(0.0, seconds), lambda kind=kind: _goes_wrong(world, town, kind))
+
+
+def _goes_wrong(world: World, town: Town, kind: str) -> None:
+    world.counts[f"fault: {kind}"] += 1
+    world.note("fault", kind)
+    FAULTS[kind](world, town)
+
+
+def heal(town: Town) -> None:
+    """From now on nothing goes wrong any more."""
+    for engine in town.engines.values():
+        engine.heal()
+    town.start_scheduler()
+    for number in range(len(DATAPLANES)):
+        town.start_dataplane(number)
+    if town.configs:
+        town.configure(town.specs)
+    for dataplane in town.places:
+        if dataplane is not None:
+            dataplane.faulty_finishes.clear()
+    if town.scheduler is not None:
+        town.scheduler.dies_after = None
+
+
+def _link_breaks(world: World, town: Town) -> None:
+    if town.links:
+        world.chance.choice(town.links).break_off()
+
+
+def _link_goes_dumb(world: World, town: Town) -> None:
+    if town.links:
+        up = world.likely(0.7)
+        world.chance.choice(town.links).go_dumb(up=up, down=not up or world.likely(0.5))
+
+
+def _link_stalls(world: World, town: Town) -> None:
+    if town.links:
+        world.chance.choice(town.links).stall(world.chance.choice((0.5, 3.0, 4.5, 8.0)))
+
+
+def _scheduler_restarts(world: World, town: Town) -> None:
+    town.stop_scheduler(machine=world.likely(0.3))
+    world.at(world.chance.choice((0.05, 0.5, 2.0, 6.0)), town.start_scheduler)
+
+
+def _scheduler_dies_at_an_event(world: World, town: Town) -> None:
+    """Right after an event, before what was decided has left."""
+    scheduler = town.scheduler
+    if scheduler is not None:
+        scheduler.dies_after = sum(scheduler.host.events.values()) + world.chance.randrange(1, 60)
+        world.at(8.0, town.start_scheduler)
+
+
+def _scheduler_pauses(world: World, town: Town) -> None:
+    if town.scheduler is not None:
+        town.scheduler.pause(world.chance.choice((0.3, 3.0, 5.0, 10.0)))
+
+
+def _dataplane_restarts(world: World, town: Town) -> None:
+    number = world.chance.randrange(len(DATAPLANES))
+    town.stop_dataplane(number, machine=world.likely(0.3))
+    world.at(world.chance.choice((0.05, 1.0, 6.0, 14.0)), lambda: town.start_dataplane(number))
+
+
+def _dataplane_pauses(world: World, town: Town) -> None:
+    dataplane = world.chance.choice(town.places)
+    if dataplane is not None:
+        dataplane.pause(world.chance.choice((0.3, 3.0, 5.0, 10.0)))
+
+
+def _engine(world: World, town: Town) -> EngineProcess:
+    return town.engines[world.chance.choice(sorted(town.engines))]
+
+
+def _engine_crashes(world: World, town: Town) -> None:
+    engine = _engine(world, town)
+    engine.crash()
+    world.at(world.chance.choice((0.3, 3.0, 8.0)), engine.start)
+
+
+def _engine_hangs(world: World, town: Town) -> None:
+    _engine(world, town).hang(world.chance.choice((0.5, 3.0, 9.0)))
+
+
+def _health_is_slow(world: World, town: Town) -> None:
+    _for_a_while(world, _engine(world, town), "slow")
+
+
+def _health_is_missed(world: World, town: Town) -> None:
+    _for_a_while(world, _engine(world, town), "missed")
+
+
+def _for_a_while(world: World, engine: EngineProcess, health: str) -> None:
+    engine.health = health
+    world.at(world.chance.choice((2.0, 9.0)), lambda: setattr(engine, "health", "ok"))
+
+
+def _metrics(kind: Metrics) -> Callable[[World, Town], None]:
+    def fault(world: World, town: Town) -> None:
+        _engine(world, town).metrics = kind
+
+    return fault
+
+
+def _finish(how: str) -> Callable[[World, Town], None]:
+    def fault(world: World, town: Town) -> None:
+        dataplane = world.chance.choice(town.places)
+        if dataplane is not None:
+            dataplane.faulty_finishes.append(how)
+
+    return fault
+
+
+def _run_is_ended(world: World, town: Town) -> None:
+    """`DELETE /v1/runs/{id}`, by whoever knows the id."""
+    dataplane = world.chance.choice(town.places)
+    runs = sorted({agent.last.run for agent in town.agents if agent.last and not agent.over})
+    if dataplane is not None and runs:
+        run = world.chance.choice(runs)
+        town.ended_runs.add(run)
+        dataplane.do(lambda: dataplane.ledger.end_run(run, ""))
+
+
+def _config_changes(world: World, town: Town) -> None:
+    """A replica goes, gets another limit, or learns its models; sometimes all is as it was."""
+    chance = world.chance
+    number = chance.randrange(len(town.specs))
+    spec = town.specs[number]
+    changed = chance.choice((
+        (),
+        (replace(spec, max_in_flight=chance.choice((1, 4))),),
+        (replace(spec, models=None),),
+        (spec,),
+    ))  # fmt: skip
+    rest = (*town.specs[:number], *changed, *town.specs[number + 1 :])
+    town.configure(rest)
+
+
+FAULTS: Final[dict[str, Callable[[World, Town], None]]] = {
+    "link breaks": _link_breaks,
+    "link goes dumb": _link_goes_dumb,
+    "link stalls": _link_stalls,
+    "scheduler restarts": _scheduler_restarts,
+    "scheduler dies at an event": _scheduler_dies_at_an_event,
+    "scheduler pauses": _scheduler_pauses,
+    "dataplane restarts": _dataplane_restarts,
+    "dataplane pauses": _dataplane_pauses,
+    "engine crashes": _engine_crashes,
+    "engine hangs": _engine_hangs,
+    "health is slow": _health_is_slow,
+    "health is missed": _health_is_missed,
+    "metrics freeze": _metrics(Metrics.FROZEN),
+    "metrics lie": _metrics(Metrics.LYING),
+    "metrics go missing": _metrics(Metrics.MISSING),
+    "finish is lost": _finish("lost"),
+    "finish comes twice": _finish("twice"),
+    "run is ended": _run_is_ended,
+    "config changes": _config_changes,
+}
