@@ -30,8 +30,11 @@ Dial = Callable[["Stream"], Link | None]  # None: nobody listens
 class Dataplane(Process):
     """One life (one boot) of a dataplane."""
 
-    def __init__(self, world: World, name: str, *, engines: dict[str, EngineProcess], dial: Dial, environ: dict[str, str]) -> None:
+    def __init__(
+        self, world: World, name: str, *, engines: dict[str, EngineProcess], dial: Dial, environ: dict[str, str], unreported: set[str]
+    ) -> None:
         super().__init__(world, name)
+        self.unreported = unreported
         self.boot = world.name("boot")
         self.engines = engines
         self.stream: Stream | None = None
@@ -72,6 +75,7 @@ class Dataplane(Process):
             fault = self.faulty_finishes.pop()
             self.world.note(self.name, f"finish of {fact.turn_finished.turn} goes {fault}")
             if fault == "lost":
+                self.unreported.add(fact.turn_finished.turn)
                 return
             self._queue(fact, 0.0)
         self._queue(fact, 0.0)

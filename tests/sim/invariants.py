@@ -44,6 +44,7 @@ class Watcher:
         self.events = 0
         self.placed = 0
         self.on_recount = lambda: None
+        self.unreported: set[str] = set()  # turns whose end was lost on its way
         self._world = world
         self._thorough = thorough
         self._waiting = 0
@@ -82,6 +83,7 @@ class Watcher:
         self.placed += len(placed)
         if before.turns is not after.turns:
             nobody_is_lost(before, event, step)
+            self._nothing_expires_that_was_reported(before, step)
         if placed:
             fresh = list(_fresh(before, event, after, placed))
             for place in fresh:
@@ -99,6 +101,13 @@ class Watcher:
             self._waiting = 0
             recount(after)
             self.on_recount()
+
+    def _nothing_expires_that_was_reported(self, before: State, step: Step) -> None:
+        """Expiry is for ends that nobody could report; else it would hide a place that is not given back."""
+        for decision in step.decisions:
+            if isinstance(decision, Expire) and decision.turn not in self.unreported:
+                dataplane = before.dataplanes[before.turns[decision.turn].dataplane]
+                assert not dataplane.connected, f"turn {decision.turn} expired at {decision.replica}, and its end was reported"
 
 
 # ---- turns ------------------------------------------------------------------------------------------------------
@@ -147,6 +156,7 @@ def may_be_placed(after: State, place: Place, report: ReplicaProbed | None) -> N
     assert replica.health is Health.HEALTHY, f"{where}, which is {replica.health.value}"
     assert turn.model in (replica.models or ()), f"{where}, which does not serve {turn.model}"
     assert place.replica not in turn.without, f"{where}, which gave it back"
+    assert after.dataplanes[turn.dataplane].connected, f"{where}, and {turn.dataplane} is lost"
     assert place.replica not in after.dataplanes[turn.dataplane].unusable, f"{where}, whose key {turn.dataplane} lacks"
     if turn.kind != GENERATIVE:
         return

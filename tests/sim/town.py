@@ -69,7 +69,9 @@ class Town:
     def start_dataplane(self, number: int) -> None:
         if self.places[number] is None:
             environ = {KEY: "k"} if number == 0 else {}
-            self.places[number] = Dataplane(self.world, DATAPLANES[number], engines=self.engines, dial=self.dial, environ=environ)
+            self.places[number] = Dataplane(
+                self.world, DATAPLANES[number], engines=self.engines, dial=self.dial, environ=environ, unreported=self.watcher.unreported
+            )
 
     def stop_dataplane(self, number: int, *, machine: bool) -> None:
         dataplane, self.places[number] = self.places[number], None
@@ -160,6 +162,7 @@ class Town:
         found += [
             f"the scheduler knows {turn.id} ({turn.phase.value}, {turn.reason}) at {turn.replica or '-'}" for turn in state.turns.values()
         ]
+        found += [f"{dataplane.name} suspects {dataplane.suspects}" for dataplane in state.dataplanes.values() if dataplane.suspects]
         found += [f"{r.name}: {r.in_flight} in flight, {r.passes} passes" for r in state.replicas.values() if r.in_flight or r.passes]
         for dataplane in self.places:
             if dataplane is None or dataplane.stream is None:
