@@ -125,7 +125,7 @@ class Ledger:
             return
         del self._turns[turn_id]
         self._parked.pop(turn_id, None)
-        self.memory.withdrawn(self._clock(), turn_id)
+        self.memory.withdrawn(self._clock(), turn_id, held_again=False)
         self._say(wire.abandoned(turn_id, turn.attempt))
 
     def give_back(self, turn_id: str, reason: ReturnReason) -> None:

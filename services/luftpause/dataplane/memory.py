@@ -64,6 +64,7 @@ class InFlight(Struct, gc=False):
     placed: float
     owner: Run | None  # None: outside run state
     home_before: str
+    followed: tuple[tuple[str, Branch], ...] = ()  # paused branches that it ended, with their models
     first_token: bool = False
     tool_call_ids: tuple[str, ...] = ()
 
@@ -91,13 +92,13 @@ class Memory:
 
     def placed(self, now: float, ask: Ask, *, attempt: int, run: str, replica: str, turn_seq: int) -> None:
         """The turn has a place. Only generative turns have run state."""
-        known, home_before = None, ""
+        known, home_before, followed = None, "", ()
         if ask.kind is Kind.GENERATIVE:
             known = self._touch(now, run, ask)
             known.in_flight += 1
             known.turn_seq = max(known.turn_seq, turn_seq)
             home_before = _move(known, ask.model, replica, turn_seq, now)
-            _resume(known, ask)
+            followed = _resume(known, ask)
             if ask.tool_call_ids:
                 _remember(known, ask.tool_call_ids[::-1], ask.head_digest, now)
         self.in_flight[ask.turn] = InFlight(
@@ -114,6 +115,7 @@ class Memory:
             now,
             known,
             home_before,
+            followed,
         )
 
     def first_token(self, turn: str) -> None:
@@ -153,12 +155,17 @@ class Memory:
         """It ended any other way: the run becomes idle, never paused."""
         self.finished(now, turn, paused=False)
 
-    def withdrawn(self, now: float, turn: str) -> None:
-        """The place was given back before the replica took the turn: the run's home is where it was."""
+    def withdrawn(self, now: float, turn: str, *, held_again: bool = True) -> None:
+        """The place was given back before the replica took the turn: the run's home is where it was.
+
+        `held_again`: the turn will have another place, and until then its run is paused as before; else its client has left.
+        """
         record = self.in_flight.pop(turn, None)
         if record is None or (run := self._known(now, record)) is None:
             return
         run.in_flight -= 1
+        if held_again:
+            _pause_again(run, record.followed)
         lane = run.lanes.get(record.model)
         if lane is not None and lane.turn_seq == record.turn_seq:
             lane.home = record.home_before
@@ -237,11 +244,22 @@ def _move(run: Run, model: str, replica: str, turn_seq: int, now: float) -> str:
     return before
 
 
-def _resume(run: Run, ask: Ask) -> None:
-    """End the paused branches that this turn follows."""
+def _resume(run: Run, ask: Ask) -> tuple[tuple[str, Branch], ...]:
+    """End the paused branches that this turn follows; returns them with their models."""
+    ended: list[tuple[str, Branch]] = []
     for model, lane in run.lanes.items():
         if lane.paused:
-            lane.paused = tuple(branch for branch in lane.paused if not _follows(ask, branch, same_lane=model == ask.model))
+            followed = [branch for branch in lane.paused if _follows(ask, branch, same_lane=model == ask.model)]
+            lane.paused = tuple(branch for branch in lane.paused if branch not in followed)
+            ended += [(model, branch) for branch in followed]
+    return tuple(ended)
+
+
+def _pause_again(run: Run, ended: tuple[tuple[str, Branch], ...]) -> None:
+    for model, branch in ended:
+        lane = run.lanes.get(model)
+        if lane is not None:
+            lane.paused = (*lane.paused[1 - BRANCHES_MAX :], branch)
 
 
 def _follows(ask: Ask, branch: Branch, *, same_lane: bool) -> bool:

@@ -101,6 +101,17 @@ def test_a_turn_given_back_leaves_the_home_where_it_was() -> None:
     assert memory.runs["r"].lanes["m"].home == "a"
 
 
+def test_a_turn_given_back_leaves_its_run_paused_as_it_was_but_not_if_its_client_has_left() -> None:
+    for held_again in (True, False):
+        memory = a_memory()
+        place(memory, "t1", replica="a", turn_seq=1)
+        memory.finished(1.0, "t1", paused=True, tool_call_ids=("c1",))
+        place(memory, "t2", replica="a", turn_seq=2, tool_call_ids=("c1",))
+        assert memory.runs["r"].lanes["m"].paused == ()
+        memory.withdrawn(2.0, "t2", held_again=held_again)
+        assert memory.runs["r"].lanes["m"].paused == ((Branch(("c1",), 1.0),) if held_again else ())
+
+
 def test_a_first_turn_given_back_leaves_no_lane() -> None:
     memory = a_memory()
     place(memory, "t1")
