@@ -60,7 +60,7 @@ class Agent:
         self._prompt = (self._segment(30, 300),)
         self._done = 0
         self._tries = 0
-        self._retried = False  # then ids like call_0 may belong to the run of either try: a new run is right
+        self._twice = False  # a turn was begun twice: ids like call_0 may belong to the run of either try, and a new run is right
         self._calls = 0
         self._dataplane: Dataplane
         self._asked: Ask
@@ -96,7 +96,7 @@ class Agent:
 
     def _send(self) -> None:
         self._tries += 1
-        self._retried = self._retried or self._tries > 1
+        self._twice = self._twice or self._tries > 1
         if self._tries > TRIES_MAX:
             self._stop()
             return
@@ -183,7 +183,8 @@ class Agent:
             return
         if self.run:
             self.world.promise(placement.run == self.run, lambda: f"{self.name} states run {self.run} and got {placement.run}")
-        if self.character.mode == WEAK_IDS and self._retried:
+        self._twice = self._twice or (last is not None and self._dataplane.boot != last.boot)
+        if self.character.mode == WEAK_IDS and self._twice:
             return
         if last is None or self._dataplane.boot != last.boot or last.run in self.town.ended_runs or self.character.roams:
             return

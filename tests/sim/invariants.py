@@ -93,7 +93,7 @@ class Watcher:
                 first_in_order(before, after, fresh[0])
             batch = {place.replica for place in fresh if _is_batch(after.turns[place.turn])}
             if batch:
-                interactive_goes_first(before, after, batch)
+                interactive_goes_first(before, after, batch, goes_on=bool(before.dirty))
         if after.open and not after.dirty:
             nobody_waits_in_vain(after)
         self._waiting += 1
@@ -227,15 +227,23 @@ def first_in_order(before: State, after: State, place: Place) -> None:
             assert mine <= (flying, arrival), f"turn {place.turn} went before {other}: {mine} against {(flying, arrival)}"
 
 
-def interactive_goes_first(before: State, after: State, batch: set[str]) -> None:
-    """No batch turn starts at a replica while an interactive turn that fits there is held."""
+def interactive_goes_first(before: State, after: State, batch: set[str], *, goes_on: bool) -> None:
+    """No batch turn starts at a replica while an interactive turn that fits there is held.
+
+    A step that `goes_on` with places that the last one had to leave makes them before it takes a new turn.
+    """
     d = thaw(after)
     for key in after.queue_keys:
         if key.turn_class != INTERACTIVE or key.kind != GENERATIVE:
             continue
         fits = batch & {replica.name for replica in candidates(d, key)}
-        held = [turn for turn in _held_in(after, key) if (old := before.turns.get(turn.id)) is None or old.queue == key] if fits else []
+        held = [turn for turn in _held_in(after, key) if _was_there(before, turn, goes_on=goes_on)] if fits else []
         assert not held, f"batch started at {sorted(fits)} while {held[0].id} was held"
+
+
+def _was_there(before: State, turn: Turn, *, goes_on: bool) -> bool:
+    old = before.turns.get(turn.id)
+    return not goes_on if old is None else old.queue == turn.queue
 
 
 def nobody_waits_in_vain(after: State) -> None:

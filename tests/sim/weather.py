@@ -71,6 +71,7 @@ def people(world: World, town: Town, seconds: float) -> None:
     chance = world.chance
     leaves = chance.choice((0.0, 0.05, 0.25))
     for _ in range(chance.choice((8, 20, 40))):
+        roams = world.likely(0.15)
         character = Character(
             mode=chance.choice(MODES),
             model=chance.choice(town.models),
@@ -78,8 +79,8 @@ def people(world: World, town: Town, seconds: float) -> None:
             caller=chance.choice(("ann", "bob", "bob", "bob", "cyd")),
             turns=chance.randint(1, 5),
             leaves=leaves,
-            children=chance.choice((0, 0, 0, 2)),
-            roams=world.likely(0.15),
+            children=0 if roams else chance.choice((0, 0, 0, 2)),  # their lane is theirs: who roams may not reach its home
+            roams=roams,
         )
         if world.likely(0.05):
             character = Character("ids", town.models[0], character.turn_class, character.caller, 1, kind=Kind.EMBEDDING)
