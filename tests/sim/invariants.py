@@ -191,6 +191,8 @@ def home_is_kept(before: State, event: Event, after: State, place: Place) -> Non
         return
     if run.due <= after.now or not _anchored(after, run.key, lane.home, turn, paused=bool(lane.branches)):
         return
+    if isinstance(event, TurnReturned) and event.replica == lane.home and before.turns[event.turn].run == run.key:
+        return  # that turn may go elsewhere, and takes the lane's home with it
     home = after.replicas.get(lane.home)
     if home is None or not _serves(home, turn) or lane.home in after.dataplanes[turn.dataplane].unusable:
         return
