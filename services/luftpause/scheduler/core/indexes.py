@@ -34,6 +34,7 @@ from luftpause.scheduler.core.model import (
     Turn,
     TurnPhase,
     Twin,
+    TwinKey,
 )  # fmt: skip
 from luftpause.scheduler.core.policies import POLICIES, Policy
 from luftpause.scheduler.core.sorted_set import SortedSet
@@ -61,7 +62,7 @@ class Draft(Struct, gc=False):
     dataplane_names: SortedSet[str]
     ids: "Map[IdKey, Known]"
     responses: "Map[tuple[str, str], ResponseHome]"
-    twins: "Map[tuple[str, str], Twin]"
+    twins: "Map[TwinKey, tuple[Twin, ...]]"
     identifying: SortedSet[str]
     queues: "Map[QueueKey, Queue]"
     queue_keys: SortedSet[QueueKey]

@@ -48,6 +48,7 @@ class Settings(Struct, frozen=True, gc=False):
     ids_per_run_max: int = 256
     runs_per_id_max: int = 4  # beyond it an id is known to be shared, whoever carried it
     branches_per_lane_max: int = 64
+    twins_per_key_max: int = 64
     places_per_step_max: int = 64
     expiries_per_step_max: int = 1000
 
@@ -240,11 +241,16 @@ class Queue(Struct, frozen=True, gc=False):
     size: int = 0
 
 
-class Twin(Struct, frozen=True, gc=False):
-    """The arrival that a turn abandoned while held leaves to its retry."""
+TwinKey = tuple[str, str]  # ("run", its key) or (flow, body hash)
 
+
+class Twin(Struct, frozen=True, gc=False):
+    """The arrival that a turn abandoned while held leaves to one retry, which finds it by any of `keys`."""
+
+    turn: str
     arrived: float
     until: float
+    keys: tuple[TwinKey, ...]
 
 
 # ---- dataplanes, time -------------------------------------------------------------------------------------------
@@ -302,7 +308,7 @@ class State(Struct, frozen=True, gc=False):
     dataplane_names: SortedSet[str] = SortedSet()
     ids: "Map[IdKey, Known]" = Map()
     responses: "Map[tuple[str, str], ResponseHome]" = Map()  # (principal, response id)
-    twins: "Map[tuple[str, str], Twin]" = Map()
+    twins: "Map[TwinKey, tuple[Twin, ...]]" = Map()  # oldest first
     identifying: SortedSet[str] = SortedSet()
     queues: "Map[QueueKey, Queue]" = NO_QUEUES
     queue_keys: SortedSet[QueueKey] = SortedSet()

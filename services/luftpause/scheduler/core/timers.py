@@ -72,7 +72,7 @@ def _forgotten(d: Draft, timer: Timer, of: str, detail: str) -> None:
         case Timer.IDS:
             identity.sweep_ids(d, of)
         case Timer.TWIN:
-            d.twins = d.twins.delete((of, detail)) if (of, detail) in d.twins else d.twins
+            turns.forget_twins(d, (of, detail))
         case Timer.RESPONSE:
             d.responses = d.responses.delete((detail, of)) if (detail, of) in d.responses else d.responses
         case Timer.GATE | Timer.IDENTITY | Timer.RESERVE | Timer.LOAD | Timer.NO_REPLICA | Timer.LOST:
