@@ -193,7 +193,7 @@ def drop_waiting(d: Draft, turn: Turn) -> None:
 
 def place(d: Draft, turn: Turn, name: str) -> None:
     """Give the turn to this replica."""
-    strict = bool(turn.queue.home if turn.queue else strict_home(d, turn))
+    strict = (turn.queue.home if turn.queue else strict_home(d, turn)) == name
     turn = dequeue(d, turn, in_flight=1)
     replica = d.replicas[name]
     d.places_left -= 1

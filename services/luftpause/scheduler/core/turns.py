@@ -218,14 +218,14 @@ def returned(d: Draft, e: TurnReturned) -> None:
     uncount(d, turn)
     _run_rests(d, turn)
     name = turn.replica
-    kept = turn.kept_home or (name if turn.strict else "")
-    turn = replace(
-        turn, attempt=turn.attempt + 1, phase=TurnPhase.HELD, replica="", turn_seq=0, reason=None, kept_home=kept, first_token=False
-    )
-    if e.reason is ReturnReason.UNREACHABLE:
-        turn = replace(turn, without=tuple(sorted((*turn.without, name))))
-    elif (replica := d.replicas.get(name)) is not None:
-        put_replica(d, full(replica))
+    turn = replace(turn, attempt=turn.attempt + 1, phase=TurnPhase.HELD, replica="", turn_seq=0, reason=None, first_token=False)
+    if e.reason is ReturnReason.UNREACHABLE:  # what its lane does elsewhere binds it from now on
+        kept = turn.kept_home if turn.kept_home != name else ""
+        turn = replace(turn, without=tuple(sorted((*turn.without, name))), kept_home=kept)
+    else:
+        turn = replace(turn, kept_home=turn.kept_home or (name if turn.strict else ""))
+        if (replica := d.replicas.get(name)) is not None:
+            put_replica(d, full(replica))
     dataplane = dataplane_of(d, turn.dataplane)
     put_dataplane(d, replace(dataplane, turns=dataplane.turns.set(turn.id, True)))
     put_turn(d, turn)
