@@ -247,8 +247,8 @@ def _run_generates(d: Draft, turn: Turn) -> Turn:
         held=tuple(other for other in run.held if other != turn.id) if run.held else (),
     )  # fmt: skip
     run = put_run(d, run)
-    if run.held:
-        requeue_lane(d, run, turn.model)
+    for lane in run.lanes if run.held else ():  # `follow` may have ended a branch of any of them
+        requeue_lane(d, run, lane.model)
     return turn
 
 
