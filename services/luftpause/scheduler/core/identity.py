@@ -74,8 +74,11 @@ def by_ids(d: Draft, keys: tuple[IdKey, ...], digest: bytes) -> tuple[Run | None
     return None, seen
 
 
-def id_key(principal: str, caller: str, id_: str, digest: bytes) -> IdKey:
-    return (principal, caller, id_, digest if says_nothing(id_) else b"")
+def id_key(principal: str, caller: str, id_: str, digest: bytes) -> IdKey | None:
+    """None: it is empty, or says nothing by itself and there is no head to go with it."""
+    if says_nothing(id_):
+        return (principal, caller, id_, digest) if id_ and digest else None
+    return (principal, caller, id_, b"")
 
 
 def says_nothing(id_: str) -> bool:
@@ -114,6 +117,8 @@ def answered(d: Draft, run: Run, turn: Turn, ids: tuple[str, ...]) -> tuple[Run,
     followed = turn.followed
     for id_ in fresh:
         key = id_key(turn.principal, turn.caller, id_, turn.head_digest)
+        if key is None:
+            continue
         known = d.ids.get(key)
         if known and any(sighting.orphan and sighting.run != run.key for sighting in known.sightings):
             followed = True  # its continuation came before this report and became a run of its own
@@ -222,5 +227,5 @@ def recall_ids(d: Draft, run: Run, memory: RunMemory) -> Run:
     for told in sorted(memory.tool_calls, key=lambda told: told.seen):
         if told.id and told.seen >= oldest:
             key = id_key(memory.principal, memory.caller, told.id, told.head_digest)
-            run = _learn(d, run, key, told.head_digest, seen=told.seen)
+            run = run if key is None else _learn(d, run, key, told.head_digest, seen=told.seen)
     return run

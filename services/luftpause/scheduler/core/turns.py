@@ -57,7 +57,7 @@ def _turn(e: TurnRequested) -> Turn:
     ids, keys = e.tool_call_ids, ()
     if ids:
         ids = tuple([id_ for id_ in ids if id_])
-        keys = tuple([id_key(e.principal, e.caller, id_, e.head_digest) for id_ in ids])
+        keys = tuple([key for id_ in ids if (key := id_key(e.principal, e.caller, id_, e.head_digest)) is not None])
     return Turn(
         id=e.turn, attempt=e.attempt, dataplane=e.dataplane, run="", run_id=e.fresh_run, model=e.model, kind=e.kind.value,
         turn_class=e.turn_class, caller=e.caller, principal=e.principal, flow=run_key(e.principal, e.caller) if e.principal else e.caller,
