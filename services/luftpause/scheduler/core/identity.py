@@ -105,7 +105,7 @@ def carried(d: Draft, run: Run, turn: Turn) -> Run:
         last = known.sightings[-1] if known is not None and known.sightings else None
         if last is not None and last.run == run.key and last.head_digest == turn.head_digest:
             continue  # the usual case
-        run = _learn(d, run, key, turn.head_digest, orphan=known is None)
+        run = _learn(d, run, key, turn.head_digest, orphan=known is None, answer=False)
     return run
 
 
@@ -120,20 +120,32 @@ def answered(d: Draft, run: Run, turn: Turn, ids: tuple[str, ...]) -> tuple[Run,
         if key is None:
             continue
         known = d.ids.get(key)
-        if known and any(sighting.orphan and sighting.run != run.key for sighting in known.sightings):
-            followed = True  # its continuation came before this report and became a run of its own
+        if known and any(_came_first(sighting, run, turn) for sighting in known.sightings):
+            followed = True
             continue
         run = _learn(d, run, key, turn.head_digest)
     kept = (*turn.answer_ids, *fresh)[-d.settings.ids_per_run_max :]
     return run, replace(turn, answer_ids=kept, followed=followed)
 
 
-def _learn(d: Draft, run: Run, key: IdKey, digest: bytes, *, orphan: bool = False, seen: float | None = None) -> Run:
+def _came_first(sighting: Sighting, run: Run, turn: Turn) -> bool:
+    """
+    Its continuation came before this report and became a run of its own.
+
+    A request from before the turn was placed can't be its continuation: engines give the same ids again (`call_0`).
+    """
+    return sighting.orphan and sighting.run != run.key and sighting.seen >= turn.placed
+
+
+def _learn(d: Draft, run: Run, key: IdKey, digest: bytes, *, orphan: bool = False, seen: float | None = None, answer: bool = True) -> Run:
+    """`answer`: its memory begins anew, as an answer carried it. What a request carries is only claimed."""
     seen = d.now if seen is None else seen
     known = d.ids.get(key) or Known()
     mine = next((sighting for sighting in known.sightings if sighting.run == run.key), None)
     if mine is not None and (not digest or mine.head_digest == digest):
-        return run  # known already
+        if not answer or mine.seen >= seen:
+            return run  # known already
+        digest = mine.head_digest
     others = tuple([sighting for sighting in known.sightings if sighting.run != run.key])
     crowded = known.crowded_at
     if len(others) >= d.settings.runs_per_id_max:
