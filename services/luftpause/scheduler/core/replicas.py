@@ -92,7 +92,11 @@ def _configured(d: Draft, old: Replica | None, spec: ReplicaSpec) -> Replica:
         fresh = fresh_replica(spec)
         return replace(fresh, in_flight=old.in_flight, passes=old.passes, reserved=old.reserved, report=old.report + 1)
     learned = old.models if old.spec.models is None else None
-    return replace(old, spec=spec, models=spec.models if spec.models is not None else learned, apis=spec.apis or old.apis)
+    spoken = old.apis if not old.spec.apis else ()
+    if old.spec.capped != spec.capped:  # what its metrics said says nothing about it any more
+        _forget_load(d, old)
+        old = replace(old, load=None, has_load=False, cap=None, busy=False, burst=0, report=old.report + 1)
+    return replace(old, spec=spec, models=spec.models if spec.models is not None else learned, apis=spec.apis or spoken)
 
 
 def _forget_load(d: Draft, replica: Replica) -> None:
