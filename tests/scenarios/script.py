@@ -140,9 +140,10 @@ class Script:
     def show(self) -> list[str]:
         assert self.state is not None
         seen = overview(self.state, self.now)
+        caps = ["any" if replica.cap is None else replica.cap for replica in seen.replicas]
         lines = [
-            f"{r.name}: {r.health}, {r.in_flight + r.passes} in flight of {r.cap or 'any'}, {r.paused_interactive} paused"
-            for r in seen.replicas
+            f"{r.name}: {r.health}, {r.in_flight + r.passes} in flight of {cap}, {r.paused_interactive} paused"
+            for r, cap in zip(seen.replicas, caps, strict=True)
         ]
         return lines + [f"held {h.turn} ({h.turn_class}, {h.reason}) waits for {h.waits_for}" for h in seen.held_turns]
 

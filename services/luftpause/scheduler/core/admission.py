@@ -33,14 +33,15 @@ def limit(replica: Replica, settings: Settings) -> int:
     """
     Most generative turns in flight there; UNLIMITED where nothing caps it.
 
-    Never below 1: gauges may lie, and an idle engine must get a turn.
+    What gauges say is never below 1: they may lie, and an idle engine must get a turn. `max_in_flight` is meant as it stands.
     """
     most = replica.cap
     if most is None:
         most = settings.load_unknown_cap if replica.has_load and replica.load is None else UNLIMITED
+    most = max(1, most)
     if replica.spec.max_in_flight is not None:
-        most = min(most, replica.spec.max_in_flight - replica.passes)
-    return max(1, most)
+        most = max(0, min(most, replica.spec.max_in_flight - replica.passes))
+    return most
 
 
 def burst_limit(replica: Replica, settings: Settings) -> int:

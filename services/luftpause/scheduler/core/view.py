@@ -4,6 +4,7 @@
 """
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from luftpause.scheduler.core.admission import limit, load_unknown
 from luftpause.scheduler.core.decisions import HoldReason
@@ -97,7 +98,7 @@ def _turns_of(state: State, key: QueueKey) -> list[Turn]:
 
 
 def _replica(state: State, replica: Replica, now: float) -> ReplicaView:
-    cap = limit(replica, state.settings)
+    cap = limit(replace(replica, passes=0), state.settings)  # shown beside all turns in flight
     load = replica.load
     return ReplicaView(
         name=replica.name,

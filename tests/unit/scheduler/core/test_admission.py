@@ -53,7 +53,12 @@ def test_single_passes_take_no_generative_place_and_wait_for_none(kind: str) -> 
 
 def test_a_cap_is_never_below_one() -> None:
     assert reported(WELL, Load(0, 7), 1.0, SETTINGS).cap == 1
-    assert limit(replace(WELL, spec=replace(WELL.spec, max_in_flight=2), passes=5), SETTINGS) == 1
+
+
+def test_max_in_flight_is_meant_as_it_stands_whatever_passes_or_gauges_say() -> None:
+    two = replace(WELL, spec=replace(WELL.spec, max_in_flight=2), cap=9)
+    assert [limit(replace(two, passes=passes), SETTINGS) for passes in (0, 1, 2, 5)] == [2, 1, 0, 0]
+    assert limit(replace(two, spec=replace(WELL.spec, max_in_flight=0)), SETTINGS) == 0
 
 
 def test_a_cap_rises_while_it_binds_and_is_forgotten_when_it_does_not() -> None:
