@@ -1,0 +1,335 @@
+"""What would the specification decide? Admission, order and identity in plain dicts, recounted for every question.
+
+Written from spec and decision records only, for one connected dataplane, generative turns and whole seconds.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from luftpause.scheduler.core.events import (
+    ConfigChanged,
+    Event,
+    ProbeOutcome,
+    ReplicaProbed,
+    ReplicaSpec,
+    Resync,
+    ReturnReason,
+    RunEnded,
+    Tick,
+    ToolCallSeen,
+    TurnAbandoned,
+    TurnClass,
+    TurnFailed,
+    TurnFinished,
+    TurnRequested,
+    TurnReturned,
+    TurnStarted,
+)  # fmt: skip
+from luftpause.scheduler.core.model import Settings
+from tests.properties.scheduler_oracle_memory import Branch, Lane, Memory, Run, Turn
+
+BATCH = TurnClass.BATCH
+ENDLESS = float("inf")
+
+
+@dataclass
+class Engine:
+    spec: ReplicaSpec
+    health: str = "unknown"
+    misses: int = 0
+    running: int = 0
+    waiting: int = 0
+    reported: float | None = None  # when the last load came
+    lost: bool = False  # the last good probe had no load, though there was one before
+    queue_cap: int | None = None
+    fresh: set[str] = field(default_factory=set)  # turns placed since the last report
+    rests: bool = False
+
+
+class Oracle:
+    def __init__(self, settings: Settings, specs: tuple[ReplicaSpec, ...]) -> None:
+        self.settings = settings
+        self.now = 0.0
+        self.engines = {spec.name: Engine(spec) for spec in specs}
+        self.runs: dict[str, Run] = {}
+        self.turns: dict[str, Turn] = {}
+        self.memory = Memory(settings.tool_call_memory_seconds)
+        self.left: list[tuple[float, str, str, bytes, float]] = []  # abandoned while held: when, run, caller, body, arrival
+        self.serial = 0
+        self.said: list[tuple[object, ...]] = []
+
+    def decide(self, event: Event) -> list[tuple[object, ...]]:
+        self.now = event.now
+        self.said = []
+        self.expire()
+        self.absorb(event)
+        for name in list(self.turns):
+            self.refuse_hopeless(name)
+        self.settle()
+        return self.said
+
+    def absorb(self, event: Event) -> None:  # noqa: C901  (one per event)
+        match event:
+            case TurnRequested():
+                self.request(event)
+            case TurnAbandoned():
+                self.abandon(event)
+            case TurnReturned():
+                self.give_back(event)
+            case ToolCallSeen():
+                if (turn := self.turns.get(event.turn)) and turn.replica:
+                    self.memory.remember(turn, event.ids, self.now)
+            case TurnFinished() | TurnFailed():
+                self.end(event)
+            case RunEnded():
+                self.end_run(event.run)
+            case ReplicaProbed():
+                self.probed(event)
+            case ConfigChanged():
+                self.configure(event.replicas)
+            case Tick() | Resync() | TurnStarted():
+                pass
+            case _:
+                raise AssertionError(event)
+
+    # ---- identity ---------------------------------------------------------------------------------------------
+
+    def request(self, event: TurnRequested) -> None:
+        asked = self.turns.get(event.turn)
+        if asked is not None and event.attempt == asked.attempt:  # one turn id is one turn
+            self.said.append(("place", event.turn, asked.run, asked.replica) if asked.replica else ("held", event.turn, asked.run))
+            return
+        name = event.run or self.memory.recognise(event, self.runs, self.now) or event.fresh_run
+        if not any(self.serves(engine, event.model) for engine in self.engines.values()):
+            self.said.append(("refuse", event.turn, "model_not_found"))
+            return
+        run = self.runs.setdefault(name, Run(name, self.now))
+        run.seen, run.ended = self.now, False
+        self.serial += 1
+        turn = Turn(event, event.attempt, name, min(event.arrived, self.inherited(event, name)), self.serial, set(event.without))
+        self.turns[event.turn] = turn
+        self.memory.remember(turn, event.tool_call_ids, self.now, asked=True)
+
+    def inherited(self, event: TurnRequested, run: str) -> float:
+        recent = [left for left in self.left if self.now - left[0] < self.settings.inherit_seconds]
+        same_body = [left for left in recent if event.body_hash and left[2:4] == (event.caller, event.body_hash)]
+        for left in (*same_body, *(left for left in recent if left[1] == run)):
+            self.left.remove(left)
+            return left[4]
+        return ENDLESS
+
+    # ---- ends -------------------------------------------------------------------------------------------------
+
+    def abandon(self, event: TurnAbandoned) -> None:
+        turn = self.turns.get(event.turn)
+        if turn is None or turn.attempt != event.attempt:
+            return
+        if not turn.replica:
+            self.left.append((self.now, turn.run, turn.asked.caller, turn.asked.body_hash, turn.arrived))
+        self.drop(event.turn)
+
+    def give_back(self, event: TurnReturned) -> None:
+        turn = self.turns.get(event.turn)
+        if turn is None or turn.attempt != event.attempt or turn.replica != event.replica:
+            return
+        self.engines_forget(event.turn)
+        turn.replica = ""
+        turn.attempt += 1
+        if event.reason is ReturnReason.UNREACHABLE:
+            turn.without.add(event.replica)
+            turn.bound = "" if turn.bound == event.replica else turn.bound
+            return
+        turn.bound = turn.bound or (event.replica if turn.only == event.replica else "")
+        engine, flying = self.engines.get(event.replica), self.flying(event.replica)
+        if engine is not None:
+            engine.queue_cap = max(1, flying if engine.queue_cap is None else min(flying, engine.queue_cap))
+            engine.rests = flying == 0
+
+    def end(self, event: TurnFinished | TurnFailed) -> None:
+        turn = self.turns.get(event.turn)
+        if turn is None or turn.attempt != event.attempt or not turn.replica:
+            return
+        ids = event.tool_call_ids if isinstance(event, TurnFinished) else ()
+        self.memory.remember(turn, ids, self.now)
+        lane = self.runs[turn.run].lanes[turn.asked.model]
+        if isinstance(event, TurnFinished) and event.paused and not turn.followed and not self.runs[turn.run].ended:
+            lane.branches.append(Branch(ids, turn.asked.head_digest, self.now, turn.asked.turn_class))
+        self.drop(event.turn)
+
+    def drop(self, name: str) -> None:
+        turn = self.turns.pop(name)
+        self.engines_forget(name)
+        run = self.runs.get(turn.run)
+        if run is None:
+            return
+        run.seen = self.now
+        if (run.ended or not run.lanes) and not any(other.run == run.name for other in self.turns.values()):
+            self.forget(run.name)
+
+    def engines_forget(self, name: str) -> None:
+        for engine in self.engines.values():
+            engine.fresh.discard(name)
+
+    def end_run(self, name: str) -> None:
+        for turn in [t for t, turn in self.turns.items() if turn.run == name and not turn.replica]:
+            self.said.append(("refuse", turn, "run_ended"))
+            self.drop(turn)
+        if name in self.runs:
+            self.memory.forget(name)
+            self.runs[name].ended = True
+            for lane in self.runs[name].lanes.values():
+                lane.branches = []
+            if not any(turn.run == name for turn in self.turns.values()):
+                self.forget(name)
+
+    def forget(self, name: str) -> None:
+        self.memory.forget(name)
+        del self.runs[name]
+
+    def expire(self) -> None:
+        for name, turn in list(self.turns.items()):
+            if turn.replica and self.now - turn.placed >= self.settings.turn_timeout_seconds:
+                self.said.append(("expire", name))
+                self.drop(name)
+        busy = {turn.run for turn in self.turns.values()}
+        for name, run in list(self.runs.items()):
+            if name not in busy and self.now - run.seen >= self.settings.run_idle_seconds:
+                self.forget(name)
+
+    def refuse_hopeless(self, name: str) -> None:
+        turn = self.turns[name]
+        serving = [n for n, engine in self.engines.items() if self.serves(engine, turn.asked.model)]
+        left = [n for n in serving if n not in turn.without and self.engines[n].health != "unhealthy"]
+        if not turn.replica and (not serving or (turn.without and not left)):
+            self.said.append(("refuse", name, "engine_unreachable" if serving else "model_not_found"))
+            self.drop(name)
+
+    # ---- engines ----------------------------------------------------------------------------------------------
+
+    def configure(self, specs: tuple[ReplicaSpec, ...]) -> None:
+        known = self.engines
+        self.engines = {spec.name: replace(known[spec.name], spec=spec) if spec.name in known else Engine(spec) for spec in specs}
+        for name, engine in self.engines.items():
+            if name in known and known[name].spec.capped != engine.spec.capped:
+                self.engines[name] = Engine(engine.spec, engine.health, engine.misses)
+
+    def probed(self, event: ReplicaProbed) -> None:
+        engine = self.engines.get(event.replica)
+        if engine is None:
+            return
+        if event.outcome is not ProbeOutcome.OK:
+            engine.misses += 1
+            if event.outcome is ProbeOutcome.REFUSED or engine.misses >= self.settings.probe_misses_max:
+                engine.health = "unhealthy"
+            return
+        engine.misses, engine.health, engine.rests, engine.fresh = 0, "healthy", False, set()
+        load = event.load if engine.spec.capped else None
+        if load is None:
+            engine.lost = engine.reported is not None
+            if not engine.lost:
+                self.release(event.replica)
+            return
+        if load.waiting > 0:
+            engine.queue_cap = max(1, load.running)
+        else:
+            self.release(event.replica)
+        engine.running, engine.waiting = load.running, load.waiting
+        engine.reported, engine.lost = self.now, False
+
+    def release(self, name: str) -> None:
+        engine = self.engines[name]
+        if engine.queue_cap is None or self.settings.cap_release == "at_once":
+            engine.queue_cap = None
+        else:
+            binds = self.flying(name) + self.reserved(name) >= engine.queue_cap
+            engine.queue_cap = engine.queue_cap + 1 if binds else None
+
+    def cap(self, name: str) -> float:
+        engine = self.engines[name]
+        cap: float = ENDLESS if engine.queue_cap is None else engine.queue_cap
+        if self.load_unknown(engine) and engine.queue_cap is None:
+            cap = self.settings.load_unknown_cap
+        return min(cap, ENDLESS if engine.spec.max_in_flight is None else engine.spec.max_in_flight)
+
+    def load_unknown(self, engine: Engine) -> bool:
+        too_old = self.settings.load_stale_periods * self.settings.probe_seconds
+        return engine.lost or (engine.reported is not None and self.now - engine.reported >= too_old)
+
+    def burst_left(self, name: str) -> float:
+        engine = self.engines[name]
+        most = self.settings.burst_turns_max
+        if engine.reported is None or most == 0 or self.load_unknown(engine):
+            return ENDLESS
+        return (max(8, engine.running) if most is None else most) - len(engine.fresh)
+
+    def flying(self, name: str) -> int:
+        return sum(turn.replica == name for turn in self.turns.values())
+
+    def reserved(self, name: str) -> int:
+        most = self.settings.reserve_seconds_max or ENDLESS
+        lanes = [lane for run in self.runs.values() for lane in run.lanes.values() if lane.home == name]
+        return sum(b.turn_class is TurnClass.INTERACTIVE and self.now - b.since < most for lane in lanes for b in lane.branches)
+
+    def room(self, name: str, turn: Turn) -> float:
+        return self.cap(name) - self.flying(name) - (self.reserved(name) if turn.asked.turn_class is BATCH else 0)
+
+    def admits(self, name: str, turn: Turn) -> bool:
+        if self.engines[name].rests and self.flying(name) == 0:
+            return False
+        kept = self.reserved(name) if turn.asked.turn_class is BATCH else 0
+        return self.cap(name) - self.flying(name) - kept > 0 and self.burst_left(name) > 0
+
+    def serves(self, engine: Engine, model: str) -> bool:
+        return engine.spec.models is not None and model in engine.spec.models
+
+    # ---- placing ----------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        while True:
+            for name in sorted((n for n, t in self.turns.items() if not t.replica), key=self.rank):
+                replica = self.choose(self.turns[name])
+                if replica:
+                    self.place(name, replica)
+                    break
+            else:
+                return
+
+    def rank(self, name: str) -> tuple[object, ...]:
+        turn = self.turns[name]
+        flying = sum(bool(t.replica) and t.asked.caller == turn.asked.caller for t in self.turns.values())
+        return (turn.asked.turn_class, flying, turn.arrived, turn.serial)
+
+    def choose(self, turn: Turn) -> str:
+        model, without = turn.asked.model, turn.without
+        hoped = [n for n, e in self.engines.items() if e.health != "unhealthy" and self.serves(e, model) and n not in without]
+        able = [name for name in hoped if self.engines[name].health == "healthy"]
+        run = self.runs.get(turn.run)
+        lane = run.lanes.get(model) if run else None
+        home = lane.home if lane else ""
+        generating = any(t.replica and t.run == turn.run and t.asked.model == model for t in self.turns.values())
+        only = turn.bound or (home if lane and (generating or lane.branches) else "")
+        turn.only = only if self.settings.stickiness == "strict" else ""
+        if turn.only in hoped:
+            able = [only] if only in able else []  # one that has not been probed yet is waited for
+        if self.settings.stickiness == "strict" and home in able and self.admits(home, turn):
+            return home
+        able = [name for name in able if self.admits(name, turn)]
+        order = list(self.engines)
+        return max(able, key=lambda n: (self.room(n, turn), -self.flying(n), -order.index(n)), default="")
+
+    def place(self, name: str, replica: str) -> None:
+        turn = self.turns[name]
+        turn.replica, turn.placed = replica, self.now
+        self.engines[replica].fresh.add(name)
+        run = self.runs.setdefault(turn.run, Run(turn.run, self.now))
+        run.seq += 1
+        lane = run.lanes.setdefault(turn.asked.model, Lane())
+        lane.home = replica
+        self.said.append(("place", name, turn.run, replica))
+        self.end_branches(run, lane, turn)
+
+    def end_branches(self, run: Run, lane: Lane, turn: Turn) -> None:
+        carried = set(turn.asked.tool_call_ids)
+        heads_fit = lambda a, b: not a or not b or a == b  # noqa: E731
+        for each in run.lanes.values():
+            each.branches = [b for b in each.branches if not carried & set(b.ids)]
+        lane.branches = [b for b in lane.branches if (carried and b.ids) or not heads_fit(b.head, turn.asked.head_digest)]
