@@ -270,9 +270,11 @@ def _moved_head(heads: Flow, flow: str, old: Flow, new: Flow) -> Flow:
 def bound_home(d: Draft, key: QueueKey) -> str:
     """The home that this queue's turns must go to; empty if there is none, or it can't serve them any more."""
     replica = d.replicas.get(key.home) if key.home else None
-    if replica is None or replica.health is Health.UNHEALTHY or not serves(replica, key.kind, key.model, key.api):
+    if replica is None or replica.health is Health.UNHEALTHY:
         return ""
-    return key.home
+    # What it serves is told by its first probe; until then the prefix may well be there.
+    unprobed = replica.health is Health.UNKNOWN and replica.models is None and not replica.removed
+    return key.home if unprobed or serves(replica, key.kind, key.model, key.api) else ""
 
 
 def serves(replica: Replica, kind: str, model: str, api: str) -> bool:
