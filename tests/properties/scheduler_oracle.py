@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from luftpause.scheduler.core.events import (
     ConfigChanged,
     Event,
+    Load,
     ProbeOutcome,
     ReplicaProbed,
     ReplicaSpec,
@@ -43,6 +44,7 @@ class Engine:
     queue_cap: int | None = None
     fresh: set[str] = field(default_factory=set)  # turns placed since the last report
     rests: bool = False
+    peak: int = 0  # most that were in flight or reserved when a turn ended, since the last report
 
 
 class Oracle:
@@ -142,7 +144,7 @@ class Oracle:
         engine, flying = self.engines.get(event.replica), self.flying(event.replica)
         if engine is not None:
             engine.queue_cap = max(1, flying if engine.queue_cap is None else min(flying, engine.queue_cap))
-            engine.rests = flying == 0
+            engine.rests, engine.peak = flying == 0, 0
 
     def end(self, event: TurnFinished | TurnFailed) -> None:
         turn = self.turns.get(event.turn)
@@ -150,14 +152,15 @@ class Oracle:
             return
         ids = event.tool_call_ids if isinstance(event, TurnFinished) else ()
         self.memory.remember(turn, ids, self.now)
-        lane = self.runs[turn.run].lanes[turn.asked.model]
-        if isinstance(event, TurnFinished) and event.paused and not turn.followed and not self.runs[turn.run].ended:
-            lane.branches.append(Branch(ids, turn.asked.head_digest, self.now, turn.asked.turn_class))
+        run = self.runs[turn.run]
         self.drop(event.turn)
+        if isinstance(event, TurnFinished) and event.paused and not turn.followed and not run.ended:
+            branch = Branch(ids, turn.asked.head_digest, self.now, turn.asked.turn_class)
+            run.lanes[turn.asked.model].branches.append(branch)
 
     def drop(self, name: str) -> None:
-        turn = self.turns.pop(name)
         self.engines_forget(name)
+        turn = self.turns.pop(name)
         run = self.runs.get(turn.run)
         if run is None:
             return
@@ -166,8 +169,10 @@ class Oracle:
             self.forget(run.name)
 
     def engines_forget(self, name: str) -> None:
-        for engine in self.engines.values():
+        for each, engine in self.engines.items():
             engine.fresh.discard(name)
+            if self.turns[name].replica == each:
+                engine.peak = max(engine.peak, self.flying(each) + self.reserved(each))
 
     def end_run(self, name: str) -> None:
         for turn in [t for t, turn in self.turns.items() if turn.run == name and not turn.replica]:
@@ -223,15 +228,20 @@ class Oracle:
             return
         engine.misses, engine.health, engine.rests, engine.fresh = 0, "healthy", False, set()
         load = event.load if engine.spec.capped else None
+        self.reported(event.replica, load)
+        engine.peak = 0
+
+    def reported(self, name: str, load: Load | None) -> None:
+        engine = self.engines[name]
         if load is None:
             engine.lost = engine.reported is not None
             if not engine.lost:
-                self.release(event.replica)
+                self.release(name)
             return
         if load.waiting > 0:
             engine.queue_cap = max(1, load.running)
         else:
-            self.release(event.replica)
+            self.release(name)
         engine.running, engine.waiting = load.running, load.waiting
         engine.reported, engine.lost = self.now, False
 
@@ -240,7 +250,7 @@ class Oracle:
         if engine.queue_cap is None or self.settings.cap_release == "at_once":
             engine.queue_cap = None
         else:
-            binds = self.flying(name) + self.reserved(name) >= engine.queue_cap
+            binds = max(engine.peak, self.flying(name) + self.reserved(name)) >= engine.queue_cap
             engine.queue_cap = engine.queue_cap + 1 if binds else None
 
     def cap(self, name: str) -> float:

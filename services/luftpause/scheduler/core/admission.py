@@ -80,19 +80,25 @@ def reported(replica: Replica, load: Load | None, now: float, settings: Settings
     if load is None:
         # Nothing was measured: what its own answers said about being full is released as if a queue had gone.
         cap = replica.cap if replica.has_load else _released(replica, settings)
-        return replace(replica, load=None, report=replica.report + 1, cap=cap, busy=False, burst=0)
+        return replace(replica, load=None, report=replica.report + 1, cap=cap, busy=False, burst=0, peak=0)
     cap = max(1, load.running) if load.waiting > 0 else _released(replica, settings)
-    return replace(replica, load=load, load_at=now, has_load=True, report=replica.report + 1, burst=0, cap=cap, busy=False)
+    return replace(replica, load=load, load_at=now, has_load=True, report=replica.report + 1, burst=0, peak=0, cap=cap, busy=False)
 
 
 def _released(replica: Replica, settings: Settings) -> int | None:
-    """The cap after a report without a queue: one more while it binds, none when it no longer does."""
+    """
+    The cap after a report without a queue: one more while it binds, none when it no longer does.
+
+    It binds if it was reached at any time since the last report: a turn that ends just before this one says nothing about those two
+    seconds, and with gauges that trail (vLLM) a cap lifted too early lets in twice of what the engine can run.
+    """
     if replica.cap is None or settings.cap_release == "at_once":
         return None
-    return replica.cap + 1 if replica.in_flight + replica.reserved >= replica.cap else None
+    reached = max(replica.peak, replica.in_flight + replica.reserved)
+    return replica.cap + 1 if reached >= replica.cap else None
 
 
 def full(replica: Replica) -> Replica:
     """After it gave a turn back because its own queue is full (that turn is no longer counted)."""
     cap = max(1, replica.in_flight if replica.cap is None else min(replica.cap, replica.in_flight))
-    return replace(replica, cap=cap, busy=replica.in_flight == 0)
+    return replace(replica, cap=cap, peak=0, busy=replica.in_flight == 0)

@@ -78,6 +78,7 @@ class Replica(Struct, frozen=True, gc=False):
     has_load: bool = False  # its metrics were readable once: if they go missing that is a fault, not a property
     report: int = 0  # counts its load reports
     burst: int = 0  # generative turns placed since the last report and still in flight
+    peak: int = 0  # most places taken or kept when a turn ended, since the last report
     cap: int | None = None  # set by a reported queue, or by an engine that said it is full
     busy: bool = False  # said it is full although nothing of ours is in flight there: it rests until its next good probe
     kind: str = GENERATIVE  # the value of its spec's kind

@@ -274,7 +274,8 @@ def uncount(d: Draft, turn: Turn) -> None:
     replica = replica_of(d, turn.replica)
     if turn.kind == GENERATIVE:
         burst = replica.burst - (turn.report == replica.report)
-        put_replica(d, replace(replica, in_flight=replica.in_flight - 1, burst=burst))
+        peak = max(replica.peak, replica.in_flight + replica.reserved)
+        put_replica(d, replace(replica, in_flight=replica.in_flight - 1, burst=burst, peak=peak))
     else:
         put_replica(d, replace(replica, passes=replica.passes - 1))
     mark_dirty(d, turn.replica)
