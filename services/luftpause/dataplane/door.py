@@ -49,7 +49,7 @@ class Door:
         if rejection is not None:
             return rejection
         if path in self._relayed and reader.method == "POST" and not _is_json(reader.named.get(b"content-type", b"")):
-            return Rejection(415, "content_type", "the body must be JSON: send `Content-Type: application/json`")
+            return Rejection(415, "content_type", "the content type must be JSON: send `Content-Type: application/json`")
         if path in self._relayed and reader.named.get(b"content-encoding", b"identity").lower() != b"identity":
             return Rejection(415, "content_encoding", "the body must not be compressed: leave `Content-Encoding` out")
         if reader.body_bytes is not None and reader.body_bytes > self.config.max_body_bytes:
@@ -91,12 +91,19 @@ class Door:
         if request.method == "OPTIONS" and (methods or request.path == "*"):
             self._options(conn, request, methods | {"OPTIONS"})
         elif not methods:
-            self._refuse(conn, request, Rejection(404, "not_found", f"there is no {request.path[:200]} here"))
+            self._refuse(conn, request, Rejection(404, "not_found", self._missing(request.path)))
         elif request.method not in methods:
             allow = ", ".join(sorted(methods | {"OPTIONS"}))
             self._refuse(conn, request, Rejection(405, "method_not_allowed", f"{request.path[:200]} takes {allow}", allow=allow))
         else:
             Bridge(conn, request).start()
+
+    def _missing(self, path: str) -> str:
+        """Names the path that was meant where only `/v1` is missing or doubled; else where turns go."""
+        meant = "/v1/" + path.strip("/").removeprefix("v1/").removeprefix("v1/")
+        if meant in self._relayed or self._methods_of(meant):
+            return f"there is no {path[:200]} here; did you mean {meant[:200]}? A client's base_url ends in /v1"
+        return f"there is no {path[:200]} here; turns go to {', '.join(sorted(self._relayed))}"
 
     @staticmethod
     def _refuse(conn: "Conn", request: "Request", rejection: Rejection) -> None:

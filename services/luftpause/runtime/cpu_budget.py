@@ -8,9 +8,11 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import TypeVar
+from typing import Final, TypeVar
 
 T = TypeVar("T")
+
+AGAIN_SECONDS: Final = 0.05  # of processor time, between one try to break work off and the next
 
 
 class _Spent(BaseException):
@@ -39,12 +41,17 @@ class CpuBudget:
             finally:
                 self.left = min(self.left, _timer.disarm())  # the kernel counts in ticks, rounded up
         except _Spent:
+            _timer.disarm()  # it may have rung a second time while it was being disarmed
             self.left = 0
             return otherwise
 
 
 class _Timer:
-    """The process has one; `armed` keeps a signal that arrives late from hitting something else."""
+    """
+    The process has one; `armed` keeps a signal that arrives late from hitting something else.
+
+    It rings again until it is disarmed: what is raised in a finaliser or a callback of the garbage collector goes no further.
+    """
 
     def __init__(self) -> None:
         self._armed = False
@@ -55,7 +62,7 @@ class _Timer:
             signal.signal(signal.SIGVTALRM, self._ring)
             self._installed = True
         self._armed = True
-        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds, AGAIN_SECONDS)
 
     def disarm(self) -> float:
         """The seconds that were left."""
@@ -65,7 +72,6 @@ class _Timer:
     def _ring(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         if self._armed:
-            self._armed = False
             raise _Spent
 
 

@@ -260,7 +260,8 @@ class RunService:
     def _on_end(self, entry: Entry) -> None:
         run = entry.run
         self._unfinished -= 1
-        log.info("run ended", run=run.handle, state=run.state.value, turns=run.turns, tool_calls=run.tool_calls)
+        why = {"error": run.text[:300]} if run.state is RunState.FAILED else {}
+        log.info("run ended", run=run.handle, state=run.state.value, turns=run.turns, tool_calls=run.tool_calls, **why)
         self._task(self._house.after_end(run.handle))
 
     # ---- small things ---------------------------------------------------------------------------------------------

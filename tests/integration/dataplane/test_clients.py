@@ -270,6 +270,23 @@ async def test_routes_and_methods(method: str, path: str, status: int, allow: st
         assert (await client.ask(get("/health"))).status == 200, "the connection goes on"
 
 
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/chat/completions", "/v1/chat/completions"),
+        ("/models", "/v1/models"),
+        ("/nope", None),
+    ],
+)
+async def test_a_wrong_base_url_is_told_the_right_path(path: str, meant: str | None) -> None:
+    async with running_plane(FakeScheduler()) as plane, client_of(plane) as client:
+        await client.send(get(path))
+        message = (await client.answer("GET")).error["message"]
+        assert f"there is no {path} here" in message
+        assert (f"did you mean {meant}?" in message) if meant else ("turns go to /v1/chat/completions" in message)
+
+
 async def test_models_are_the_union_and_a_run_can_be_ended() -> None:
     scheduler = FakeScheduler(replica("a", "http://a", "m1", "m2"), replica("b", "http://b", "m2", "m3/x"))
     async with running_plane(scheduler) as plane, client_of(plane) as client:
