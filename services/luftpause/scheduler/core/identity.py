@@ -137,23 +137,28 @@ def _came_first(sighting: Sighting, run: Run, turn: Turn) -> bool:
     return sighting.orphan and sighting.run != run.key and sighting.seen >= turn.placed
 
 
-def _learn(d: Draft, run: Run, key: IdKey, digest: bytes, *, orphan: bool = False, seen: float | None = None, answer: bool = True) -> Run:
+def _learn(d: Draft, run: Run, key: IdKey, digest: bytes, *, orphan: bool = False, answer: bool = True) -> Run:
     """`answer`: its memory begins anew, as an answer carried it. What a request carries is only claimed."""
-    seen = d.now if seen is None else seen
+    anew = _sight(d, run, key, Sighting(run.key, digest, d.now, orphan), answer=answer)
+    return run if anew is None else _remember(d, run, key, d.now, anew=anew)
+
+
+def _sight(d: Draft, run: Run, key: IdKey, sighting: Sighting, *, answer: bool) -> bool | None:
+    """Note who has carried the id. Whether the run had not carried it before; None: nothing new."""
     known = d.ids.get(key) or Known()
-    mine = next((sighting for sighting in known.sightings if sighting.run == run.key), None)
-    if mine is not None and (not digest or mine.head_digest == digest):
-        if not answer or mine.seen >= seen:
-            return run  # known already
-        digest = mine.head_digest
-    others = tuple([sighting for sighting in known.sightings if sighting.run != run.key])
+    mine = next((other for other in known.sightings if other.run == run.key), None)
+    if mine is not None and (not sighting.head_digest or mine.head_digest == sighting.head_digest):
+        if not answer or mine.seen >= sighting.seen:
+            return None
+        sighting = replace(sighting, head_digest=mine.head_digest)
+    others = tuple([other for other in known.sightings if other.run != run.key])
     crowded = known.crowded_at
     if len(others) >= d.settings.runs_per_id_max:
         dropped, others = others[0], others[1:]
         crowded = d.now
         _disown(d, dropped.run, key)
-    d.ids = d.ids.set(key, Known((*others, Sighting(run.key, digest, seen, orphan)), crowded))
-    return _remember(d, run, key, seen, anew=mine is None)
+    d.ids = d.ids.set(key, Known((*others, sighting), crowded))
+    return mine is None
 
 
 def _disown(d: Draft, run: str, key: IdKey) -> None:
@@ -167,13 +172,16 @@ def _disown(d: Draft, run: str, key: IdKey) -> None:
 
 def _remember(d: Draft, run: Run, key: IdKey, seen: float, *, anew: bool) -> Run:
     others = run.ids if anew else tuple([item for item in run.ids if item[1] != key])
-    ids = (*others, (seen, key))
-    if others and others[-1][0] > seen:  # told by a dataplane after newer ones were seen here
-        ids = tuple(sorted(ids))
-    if len(ids) > d.settings.ids_per_run_max:
-        for _, old in ids[: -d.settings.ids_per_run_max]:
+    return _kept(d, run, (*others, (seen, key)))
+
+
+def _kept(d: Draft, run: Run, ids: tuple[tuple[float, IdKey], ...]) -> Run:
+    """The run with the newest of these ids (oldest first), not stored; the others are forgotten."""
+    most = d.settings.ids_per_run_max
+    if len(ids) > most:
+        for _, old in ids[:-most]:
             _drop_sighting(d, run.key, old)
-        ids = ids[-d.settings.ids_per_run_max :]
+        ids = ids[-most:]
     _rearm(d, run, ids)
     return replace(run, ids=ids)
 
@@ -236,8 +244,12 @@ def forget_response(d: Draft, principal: str, response: str) -> None:
 def recall_ids(d: Draft, run: Run, memory: RunMemory) -> Run:
     """Ids that a dataplane remembers of this run. Returns the run, not stored."""
     oldest = d.now - d.settings.tool_call_memory_seconds
-    for told in sorted(memory.tool_calls, key=lambda told: told.seen):
-        if told.id and told.seen >= oldest:
-            key = id_key(memory.principal, memory.caller, told.id, told.head_digest)
-            run = run if key is None else _learn(d, run, key, told.head_digest, seen=told.seen)
-    return run
+    ids = {key: seen for seen, key in run.ids}
+    for told in memory.tool_calls:
+        key = id_key(memory.principal, memory.caller, told.id, told.head_digest) if told.seen >= oldest else None
+        if key is None or _sight(d, run, key, Sighting(run.key, told.head_digest, told.seen), answer=True) is None:
+            continue
+        ids[key] = told.seen
+    if len(ids) == len(run.ids) and all(ids[key] == seen for seen, key in run.ids):
+        return run
+    return _kept(d, run, tuple(sorted([(seen, key) for key, seen in ids.items()])))
