@@ -57,7 +57,7 @@ class SortedSet(Struct, Generic[T], frozen=True, gc=False):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SortedSet) and self.size == other.size and all(a == b for a, b in zip(self, other, strict=True))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
-    __hash__ = None  # type: ignore[assignment]  # two trees with equal items may differ in shape
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  # two trees with equal items may differ in shape
 
     def first(self) -> T:
         """Its least item; IndexError if it is empty."""
