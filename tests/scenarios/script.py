@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from luftpause.scheduler.core.decide import decide, initial
-from luftpause.scheduler.core.decisions import Decision, Expire, Forget, Held, Place, Probe, Refuse, ReplicasChanged
+from luftpause.scheduler.core.decisions import Decision, EndRun, Expire, Forget, Held, Located, Place, Probe, Refuse, ReplicasChanged
 from luftpause.scheduler.core.events import (
     ConfigChanged,
     Continue,
@@ -181,7 +181,7 @@ def spec_of(name: str, options: Options) -> ReplicaSpec:
     )
 
 
-def told(decision: Decision) -> str:  # noqa: PLR0911  (one per decision)
+def told(decision: Decision) -> str:  # noqa: C901, PLR0911  (one per decision)
     """One line per decision."""
     match decision:
         case Place():
@@ -199,6 +199,10 @@ def told(decision: Decision) -> str:  # noqa: PLR0911  (one per decision)
             return "tell replicas"
         case Forget():
             return f"forget {decision.run}"
+        case EndRun():
+            return f"tell {decision.dataplane or 'all'}: run {decision.run} has ended"
+        case Located():
+            return f"located {decision.query}: {decision.replica or 'unknown'}"
         case Expire():
             return f"expire {decision.turn} at {decision.replica}"
         case _:

@@ -14,6 +14,7 @@ from luftpause.kit.urls import base_url
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 URL_PATTERN: Final = r"^https?://[^\s]+$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+Url = Annotated[str, StringConstraints(pattern=URL_PATTERN)]
 Seconds = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -26,10 +27,16 @@ class Section(BaseModel):
 class ReplicaConfig(Section):
     name: Name = Field(description="What logs, headers and the status page call it.")
     url: str = Field(description="Base URL, with or without `/v1`.", pattern=URL_PATTERN)
-    models: tuple[str, ...] | None = Field(default=None, description="Models it serves; not given: read from its `/v1/models`.")
+    models: tuple[str, ...] | None = Field(
+        default=None, description="Models it serves, `*` stands for anything in a name; not given: read from its `/v1/models`."
+    )
     kind: Literal["generative", "classifier"] = Field(default="generative", description="A classifier takes `/v1/decide` only.")
     load: Literal["auto", "sglang", "vllm", "llamacpp", "none"] = Field(
         default="auto", description="Whose metrics to read the load from; `none` doesn't ask and doesn't cap."
+    )
+    load_from: tuple[Url, ...] | None = Field(
+        default=None,
+        description="For a router: metrics pages whose loads are summed: its `/engine_metrics`, or each engine's (no path: `/metrics`).",
     )
     health: str | None = Field(
         default="/health", description="Path of its health check; null: it has none and is healthy while it can be reached."
@@ -79,6 +86,28 @@ class SchedulerConfig(Section):
     inherit_seconds: Seconds = Field(default=30, description="A retry within this time keeps the place of its abandoned twin.")
     no_replica: Literal["hold", "refuse"] = Field(default="hold", description="When every replica of a model is unhealthy.")
     no_replica_seconds: Seconds = Field(default=10, description="`no_replica: refuse` answers 503 after this.")
+    batch_min_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0, description="Part of the placements that batch gets at least, also while interactive turns are held."
+    )
+    hold_seconds_max: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="A turn held for longer is refused with 503; not given: it waits without limit."
+    )
+    held_turns_max: Count | None = Field(default=None, description="Most turns held at once; a further one is refused with 503.")
+    held_turns_per_caller_max: Count | None = Field(
+        default=None, description="Most turns of one caller held at once; a further one is refused with 429."
+    )
+    response_memory_hours: Annotated[float, Field(gt=0)] = Field(
+        default=24, description="Which replica stores a response is remembered this long."
+    )
+    tool_call_sweep_seconds: Annotated[float, Field(gt=0)] = Field(default=60, description="Tool-call ids are swept this often.")
+    probe_misses_max: Annotated[int, Field(ge=1)] = Field(
+        default=3, description="A replica is unhealthy after this many probes in a row that timed out or brought a 5xx."
+    )
+    record: Path | None = Field(default=None, description="Append every event to logs in this directory, for `luftpause replay`.")
+    record_clear: bool = Field(default=False, description="Record run ids and callers as they are, not as keyed hashes.")
+    record_bytes_max: Annotated[int, Field(ge=1024)] = Field(
+        default=2**30, description="A log that is longer is closed, and a new one begins with the state."
+    )
     orders_max: Annotated[int, Field(ge=1)] = Field(
         default=50_000, description="Most orders waiting for one dataplane; beyond it its session ends."
     )

@@ -3,7 +3,7 @@
 from typing import Final
 
 MAJOR: Final = 1  # differs: the session is refused
-MINOR: Final = 0  # differs: what one side doesn't know it skips
+MINOR: Final = 1  # differs: what one side doesn't know it skips
 
 MESSAGE_BYTES_MAX: Final = 16 * 2**20  # both sides, both ways
 BATCH_BYTES: Final = 64 * 1024  # a batch is closed when it reaches this

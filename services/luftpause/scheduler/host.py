@@ -7,7 +7,7 @@ next one. Nothing is awaited between reading the state and writing it, and no pe
 import asyncio
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
 from msgspec import Struct
@@ -16,7 +16,19 @@ from luftpause.kit.clock import Clock, monotonic
 from luftpause.kit.errors import LuftpauseError
 from luftpause.kit.garbage import Garbage
 from luftpause.kit.logs import Log
-from luftpause.scheduler.core.decisions import Decision, Expire, Forget, Held, Place, Probe, Refuse, ReplicasChanged, Step
+from luftpause.scheduler.core.decisions import (
+    Decision,
+    EndRun,
+    Expire,
+    Forget,
+    Held,
+    Located,
+    Place,
+    Probe,
+    Refuse,
+    ReplicasChanged,
+    Step,
+)  # fmt: skip
 from luftpause.scheduler.core.events import Continue, DataplaneAlive, DataplaneLost, Event, ReplicaProbed, Resync, Tick
 from luftpause.scheduler.core.model import State
 from luftpause.scheduler.outbox import Outbox
@@ -29,6 +41,9 @@ EVENTS_PER_TURN: Final = 256  # then the loop gets to read and write again
 IDLE_SECONDS: Final = 1.0  # without a fact about a turn
 
 _ROUTINE: Final = (Tick, Continue, DataplaneAlive, ReplicaProbed)  # they come whether or not there is work
+
+# Sees each event beside the state before it and the step that it gave, before anything is carried out. It must be quick and must not raise.
+Observer = Callable[[State, Event, Step], None]
 
 log = Log("scheduler")
 
@@ -64,6 +79,7 @@ class Host:
         clock: Clock = monotonic,
         garbage: Garbage | None = None,
         inbox_events_max: int = 20_000,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.state = state
         self.events: Counter[str] = Counter()  # by type, since the start
@@ -76,6 +92,7 @@ class Host:
         self._garbage = garbage
         self._inbox: deque[Event | Attach] = deque()
         self._inbox_events_max = inbox_events_max
+        self._observers = tuple(observers)
         self._arrived = asyncio.Event()
         self._drained = asyncio.Event()
         self._outboxes: dict[str, tuple[str, Outbox]] = {}  # by dataplane: its current session and where its orders go
@@ -168,6 +185,8 @@ class Host:
             step = self._decide(self.state, event)
         except Exception as error:
             raise _failed(name, error) from error
+        for observe in self._observers:
+            observe(self.state, event, step)
         self.state = step.state
         self._more = step.more
         self._note(event, name)
@@ -198,8 +217,10 @@ class Host:
     def _carry_out(self, decision: Decision) -> None:
         self.decisions[type(decision).__name__] += 1
         match decision:
-            case Place() | Held() | Refuse():
+            case Place() | Held() | Refuse() | Located():
                 self._send(decision)
+            case EndRun():
+                self._spread(decision)
             case Probe(replica=replica):
                 self.probe(replica)
             case ReplicasChanged():
@@ -211,12 +232,17 @@ class Host:
             case _:
                 assert_never(decision)
 
-    def _send(self, decision: Place | Held | Refuse) -> None:
+    def _send(self, decision: Place | Held | Refuse | Located) -> None:
         session = self._outboxes.get(decision.dataplane)
         if session is None:
             self.decisions["undeliverable"] += 1  # it has no session: it will resync and ask again
             return
         session[1].put(decision)
+
+    def _spread(self, decision: EndRun) -> None:
+        for name, (_session, outbox) in self._outboxes.items():
+            if decision.dataplane in {"", name}:
+                outbox.put(decision)
 
     def _announce(self) -> None:
         before = {replica.name: replica.state for replica in self._announced.replicas}

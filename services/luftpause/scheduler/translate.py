@@ -7,7 +7,7 @@ from typing import Final, assert_never
 from msgspec import Struct
 
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
-from luftpause.scheduler.core.decisions import Held, Place, Refuse
+from luftpause.scheduler.core.decisions import EndRun, Held, Located, Place, Refuse
 from luftpause.scheduler.core.events import (
     DataplaneAlive,
     Event,
@@ -19,6 +19,7 @@ from luftpause.scheduler.core.events import (
     ReplicaUnusable,
     ResponseMemory,
     ResponseSeen,
+    ResponseSought,
     ReturnReason,
     RunEnded,
     RunMemory,
@@ -54,7 +55,7 @@ class Replicas(Struct, frozen=True, gc=False):
     replicas: tuple[Announced, ...]
 
 
-Order = Place | Held | Refuse | Replicas
+Order = Place | Held | Refuse | EndRun | Located | Replicas
 
 
 def event(fact: pb.Fact, *, dataplane: str, now: float) -> Event | None:
@@ -85,6 +86,10 @@ def order(decided: Order) -> pb.Order:
             return pb.Order(held=pb.Held(turn=turn, attempt=attempt, run=run, reason=reason.value))
         case Refuse():
             return pb.Order(refused=_refused(decided))
+        case EndRun(run=run, principal=principal):
+            return pb.Order(run_forgotten=pb.RunForgotten(run=run, principal=principal))
+        case Located(query=query, replica=replica, run=run):
+            return pb.Order(located=pb.Located(query=query, replica=replica, run=run))
         case Replicas(replicas=replicas):
             return pb.Order(replicas=pb.Replicas(replicas=[_replica(replica) for replica in replicas]))
         case _:
@@ -286,7 +291,11 @@ def _failed(fact: pb.Fact, dataplane: str, now: float) -> Event:
 
 
 def _run_ended(fact: pb.Fact, _dataplane: str, now: float) -> Event:
-    return RunEnded(now, fact.run_ended.run, fact.run_ended.principal)
+    return RunEnded(now, fact.run_ended.run, fact.run_ended.principal, _since(fact.run_ended.age_ms, now))
+
+
+def _sought(fact: pb.Fact, dataplane: str, now: float) -> Event:
+    return ResponseSought(now, dataplane, fact.locate.query, fact.locate.response, fact.locate.principal)
 
 
 def _suspected(fact: pb.Fact, dataplane: str, now: float) -> Event:
@@ -309,6 +318,7 @@ _EVENTS: Final[dict[str, Callable[[pb.Fact, str, float], Event]]] = {
     "turn_finished": _finished,
     "turn_failed": _failed,
     "run_ended": _run_ended,
+    "locate": _sought,
     "replica_suspected": _suspected,
     "replica_unusable": _unusable,
 }

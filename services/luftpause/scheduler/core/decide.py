@@ -23,6 +23,7 @@ from luftpause.scheduler.core.events import (
     ReplicaSuspected,
     ReplicaUnusable,
     ResponseSeen,
+    ResponseSought,
     Resync,
     RunEnded,
     Tick,
@@ -105,8 +106,8 @@ def absorb(d: Draft, event: Event) -> None:
 
 
 Rare = (
-    TurnAbandoned | TurnReturned | ResponseSeen | RunEnded | Resync | DataplaneLost | DataplaneAlive | ReplicaSuspected | ReplicaUnusable
-    | ReplicaProbed | ConfigChanged | Tick | Continue
+    TurnAbandoned | TurnReturned | ResponseSeen | ResponseSought | RunEnded | Resync | DataplaneLost | DataplaneAlive | ReplicaSuspected
+    | ReplicaUnusable | ReplicaProbed | ConfigChanged | Tick | Continue
 )  # fmt: skip
 
 
@@ -116,10 +117,8 @@ def _absorb_rare(d: Draft, event: Rare) -> None:
             turns.abandoned(d, event)
         case TurnReturned():
             turns.returned(d, event)
-        case ResponseSeen():
-            turns.response_seen(d, event)
-        case RunEnded():
-            turns.run_ended(d, event)
+        case ResponseSeen() | ResponseSought() | RunEnded():
+            _absorb_of_run(d, event)
         case ReplicaProbed():
             replicas.probed(d, event)
         case ConfigChanged():
@@ -128,6 +127,18 @@ def _absorb_rare(d: Draft, event: Rare) -> None:
             pass  # what is due has happened already
         case _:
             _absorb_session(d, event)
+
+
+def _absorb_of_run(d: Draft, event: ResponseSeen | ResponseSought | RunEnded) -> None:
+    match event:
+        case ResponseSeen():
+            turns.response_seen(d, event)
+        case ResponseSought():
+            turns.response_sought(d, event)
+        case RunEnded():
+            turns.run_ended(d, event)
+        case _:
+            assert_never(event)
 
 
 def _absorb_session(d: Draft, event: Resync | DataplaneLost | DataplaneAlive | ReplicaSuspected | ReplicaUnusable) -> None:

@@ -72,6 +72,23 @@ class Forget(Struct, frozen=True, gc=False):
     run: str
 
 
+class EndRun(Struct, frozen=True, gc=False):
+    """The run was ended by a client: all dataplanes forget it. To one of them (`dataplane`), whose Hello brought it back, or to all."""
+
+    run: str
+    principal: str = ""
+    dataplane: str = ""
+
+
+class Located(Struct, frozen=True, gc=False):
+    """Which replica stores the response that a dataplane asked for; empty: unknown."""
+
+    dataplane: str
+    query: str
+    replica: str = ""
+    run: str = ""
+
+
 class Expire(Struct, frozen=True, gc=False):
     """A turn in flight was dropped because its end was never reported."""
 
@@ -79,7 +96,7 @@ class Expire(Struct, frozen=True, gc=False):
     replica: str
 
 
-Decision = Place | Held | Refuse | Probe | ReplicasChanged | Forget | Expire
+Decision = Place | Held | Refuse | Probe | ReplicasChanged | Forget | EndRun | Located | Expire
 
 
 class Step(Struct, frozen=True, gc=False):

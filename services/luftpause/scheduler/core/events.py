@@ -38,7 +38,11 @@ class Load(Struct, frozen=True, gc=False):
 
 
 class ReplicaSpec(Struct, frozen=True, gc=False):
-    """A replica as configured. `models` None: learned from its probe. `capped` False: its load is never asked (`load: none`)."""
+    """
+    A replica as configured. `models` None: learned from its probe; one with `*` in it is a pattern (`gpt-*`, `*`).
+
+    `capped` False: its load is never asked (`load: none`).
+    """
 
     name: str
     url: str
@@ -50,10 +54,14 @@ class ReplicaSpec(Struct, frozen=True, gc=False):
     apis: tuple[str, ...] = ()
 
 
+class Happened(Struct, frozen=True, gc=False, tag=True, tag_field="event", omit_defaults=True):
+    """What every event is: a value that a log can hold under the name of its class."""
+
+
 # ---- turns ------------------------------------------------------------------------------------------------------
 
 
-class TurnRequested(Struct, frozen=True, gc=False):
+class TurnRequested(Happened, frozen=True, gc=False):
     """A dataplane asks for a place. `arrived` is when the client's request came in, on this clock (now - age)."""
 
     now: float
@@ -78,7 +86,7 @@ class TurnRequested(Struct, frozen=True, gc=False):
     body_bytes: int = 0
 
 
-class TurnAbandoned(Struct, frozen=True, gc=False):
+class TurnAbandoned(Happened, frozen=True, gc=False):
     """Its client left while it was held or being placed."""
 
     now: float
@@ -93,7 +101,7 @@ class ReturnReason(Enum):
     LIMITED = "limited"
 
 
-class TurnReturned(Struct, frozen=True, gc=False):
+class TurnReturned(Happened, frozen=True, gc=False):
     """The replica did not take it and no byte went on: held again with its old arrival, without that replica."""
 
     now: float
@@ -104,7 +112,7 @@ class TurnReturned(Struct, frozen=True, gc=False):
     reason: ReturnReason
 
 
-class TurnStarted(Struct, frozen=True, gc=False):
+class TurnStarted(Happened, frozen=True, gc=False):
     """The request was written to the replica."""
 
     now: float
@@ -113,13 +121,13 @@ class TurnStarted(Struct, frozen=True, gc=False):
     attempt: int
 
 
-class FirstToken(Struct, frozen=True, gc=False):
+class FirstToken(Happened, frozen=True, gc=False):
     now: float
     dataplane: str
     turn: str
 
 
-class ToolCallSeen(Struct, frozen=True, gc=False):
+class ToolCallSeen(Happened, frozen=True, gc=False):
     """Ids in an answer, at first sight in the stream."""
 
     now: float
@@ -128,7 +136,7 @@ class ToolCallSeen(Struct, frozen=True, gc=False):
     ids: tuple[str, ...]
 
 
-class ResponseSeen(Struct, frozen=True, gc=False):
+class ResponseSeen(Happened, frozen=True, gc=False):
     """The engine stores this answer under `response` (Responses API)."""
 
     now: float
@@ -137,7 +145,7 @@ class ResponseSeen(Struct, frozen=True, gc=False):
     response: str
 
 
-class TurnFinished(Struct, frozen=True, gc=False):
+class TurnFinished(Happened, frozen=True, gc=False):
     """The answer is complete; `paused`: it ended in tool calls."""
 
     now: float
@@ -150,7 +158,7 @@ class TurnFinished(Struct, frozen=True, gc=False):
     tool_call_ids: tuple[str, ...] = ()
 
 
-class TurnFailed(Struct, frozen=True, gc=False):
+class TurnFailed(Happened, frozen=True, gc=False):
     """It ended any other way; the run becomes idle, never paused."""
 
     now: float
@@ -160,11 +168,27 @@ class TurnFailed(Struct, frozen=True, gc=False):
     reason: str
 
 
-class RunEnded(Struct, frozen=True, gc=False):
-    """`DELETE /v1/runs/{id}`: turns in flight finish, held ones are refused, then the run is forgotten."""
+class RunEnded(Happened, frozen=True, gc=False):
+    """
+    `DELETE /v1/runs/{id}`: turns in flight finish, held ones are refused, then the run is forgotten.
+
+    `ended` is when that was, on this clock (now - age); None: now. Dataplanes say it again after each Hello: a run with a turn since then
+    goes on.
+    """
 
     now: float
     run: str
+    principal: str = ""
+    ended: float | None = None
+
+
+class ResponseSought(Happened, frozen=True, gc=False):
+    """A dataplane asks which replica stores a response; `query` names the answer."""
+
+    now: float
+    dataplane: str
+    query: str
+    response: str
     principal: str = ""
 
 
@@ -231,7 +255,7 @@ class TurnMemory(Struct, frozen=True, gc=False):
     head_digest: bytes = b""
 
 
-class Resync(Struct, frozen=True, gc=False):
+class Resync(Happened, frozen=True, gc=False):
     """A complete Hello. Same `boot`: replaces that dataplane's turns. Another boot: the former boot's turns are freed."""
 
     now: float
@@ -242,7 +266,7 @@ class Resync(Struct, frozen=True, gc=False):
     turns: tuple[TurnMemory, ...] = ()
 
 
-class DataplaneLost(Struct, frozen=True, gc=False):
+class DataplaneLost(Happened, frozen=True, gc=False):
     """Its session ended; ignored unless `session` is its current one."""
 
     now: float
@@ -250,7 +274,7 @@ class DataplaneLost(Struct, frozen=True, gc=False):
     session: str
 
 
-class DataplaneAlive(Struct, frozen=True, gc=False):
+class DataplaneAlive(Happened, frozen=True, gc=False):
     """`turns`: all it has in flight (every 30 s), else None. `delivering`: replicas that sent bytes since the last one."""
 
     now: float
@@ -262,7 +286,7 @@ class DataplaneAlive(Struct, frozen=True, gc=False):
 # ---- replicas ---------------------------------------------------------------------------------------------------
 
 
-class ReplicaSuspected(Struct, frozen=True, gc=False):
+class ReplicaSuspected(Happened, frozen=True, gc=False):
     """A dataplane could not connect: probe now; until that answers its turns avoid the replica."""
 
     now: float
@@ -270,7 +294,7 @@ class ReplicaSuspected(Struct, frozen=True, gc=False):
     replica: str
 
 
-class ReplicaUnusable(Struct, frozen=True, gc=False):
+class ReplicaUnusable(Happened, frozen=True, gc=False):
     """This dataplane lacks the replica's key: it gets no turns for it."""
 
     now: float
@@ -285,7 +309,7 @@ class ProbeOutcome(Enum):
     MISSED = "missed"  # time-out or 5xx: unhealthy after three in a row
 
 
-class ReplicaProbed(Struct, frozen=True, gc=False):
+class ReplicaProbed(Happened, frozen=True, gc=False):
     """`load` None: metrics missing or unreadable (`load_unknown`), or never asked. `models` None: not learned in this probe."""
 
     now: float
@@ -296,7 +320,7 @@ class ReplicaProbed(Struct, frozen=True, gc=False):
     apis: tuple[str, ...] | None = None
 
 
-class ConfigChanged(Struct, frozen=True, gc=False):
+class ConfigChanged(Happened, frozen=True, gc=False):
     """The replicas as they are configured from now on."""
 
     now: float
@@ -306,13 +330,13 @@ class ConfigChanged(Struct, frozen=True, gc=False):
 # ---- time -------------------------------------------------------------------------------------------------------
 
 
-class Tick(Struct, frozen=True, gc=False):
+class Tick(Happened, frozen=True, gc=False):
     """Sent at `wake_at`, at the latest after 1 s."""
 
     now: float
 
 
-class Continue(Struct, frozen=True, gc=False):
+class Continue(Happened, frozen=True, gc=False):
     """The last step said `more`: go on where it stopped."""
 
     now: float
@@ -329,6 +353,7 @@ Event = (
     | TurnFinished
     | TurnFailed
     | RunEnded
+    | ResponseSought
     | Resync
     | DataplaneLost
     | DataplaneAlive

@@ -38,12 +38,16 @@ class Settings(Struct, frozen=True, gc=False):
     inherit_seconds: float = 30.0
     no_replica: Literal["hold", "refuse"] = "hold"
     no_replica_seconds: float = 10.0
-
-    response_memory_seconds: float = 86_400.0
+    batch_min_share: float = 0.0
+    hold_seconds_max: float | None = None
+    held_turns_max: int | None = None
+    held_turns_per_caller_max: int | None = None
+    response_memory_hours: float = 24.0
     tool_call_sweep_seconds: float = 60.0
+    probe_misses_max: int = 3
+
     identity_grace_seconds: float = 0.02
     identity_recent_seconds: float = 1.0  # another dataplane counts as active this long after its last turn in flight
-    probe_misses_max: int = 3
     load_stale_periods: float = 3.0
     ids_per_run_max: int = 256
     runs_per_id_max: int = 4  # beyond it an id is known to be shared, whoever carried it
@@ -51,6 +55,10 @@ class Settings(Struct, frozen=True, gc=False):
     twins_per_key_max: int = 64
     places_per_step_max: int = 64
     expiries_per_step_max: int = 1000
+
+    @property
+    def response_memory_seconds(self) -> float:
+        return self.response_memory_hours * 3600
 
 
 # ---- replicas ---------------------------------------------------------------------------------------------------

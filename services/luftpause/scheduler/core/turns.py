@@ -3,11 +3,12 @@
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.admission import full
-from luftpause.scheduler.core.decisions import Expire, Held, HoldReason
+from luftpause.scheduler.core.decisions import EndRun, Expire, Held, HoldReason, Located
 from luftpause.scheduler.core.events import (
     FirstToken,
     Kind,
     ResponseSeen,
+    ResponseSought,
     ReturnReason,
     RunEnded,
     ToolCallSeen,
@@ -194,6 +195,12 @@ def response_seen(d: Draft, e: ResponseSeen) -> None:
         put_run(d, remember_response(d, run, e.response, turn.replica, d.now))
 
 
+def response_sought(d: Draft, e: ResponseSought) -> None:
+    known = d.responses.get((e.principal, e.response))
+    run = d.runs.get(known.run) if known else None
+    d.decisions.append(Located(e.dataplane, e.query, known.replica if known else "", run.id if run else ""))
+
+
 # ---- giving it up, giving it back -------------------------------------------------------------------------------
 
 
@@ -315,6 +322,7 @@ def _run_rests(d: Draft, turn: Turn, *, paused: bool = False) -> None:
 
 
 def run_ended(d: Draft, e: RunEnded) -> None:
+    d.decisions.append(EndRun(e.run, e.principal))
     run = d.runs.get(run_key(e.principal, e.run))
     if run is None:
         return

@@ -40,7 +40,7 @@ class OrderBatch(_message.Message):
     def __init__(self, orders: _Optional[_Iterable[_Union[Order, _Mapping]]] = ...) -> None: ...
 
 class Fact(_message.Message):
-    __slots__ = ("hello", "hello_part", "hello_end", "alive", "turn_requested", "turn_abandoned", "turn_returned", "turn_started", "first_token", "tool_call_seen", "response_seen", "turn_finished", "turn_failed", "run_ended", "replica_suspected", "replica_unusable")
+    __slots__ = ("hello", "hello_part", "hello_end", "alive", "turn_requested", "turn_abandoned", "turn_returned", "turn_started", "first_token", "tool_call_seen", "response_seen", "turn_finished", "turn_failed", "run_ended", "replica_suspected", "replica_unusable", "locate")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HELLO_PART_FIELD_NUMBER: _ClassVar[int]
     HELLO_END_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,7 @@ class Fact(_message.Message):
     RUN_ENDED_FIELD_NUMBER: _ClassVar[int]
     REPLICA_SUSPECTED_FIELD_NUMBER: _ClassVar[int]
     REPLICA_UNUSABLE_FIELD_NUMBER: _ClassVar[int]
+    LOCATE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     hello_part: HelloPart
     hello_end: HelloEnd
@@ -73,23 +74,28 @@ class Fact(_message.Message):
     run_ended: RunEnded
     replica_suspected: ReplicaSuspected
     replica_unusable: ReplicaUnusable
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_part: _Optional[_Union[HelloPart, _Mapping]] = ..., hello_end: _Optional[_Union[HelloEnd, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., turn_requested: _Optional[_Union[TurnRequested, _Mapping]] = ..., turn_abandoned: _Optional[_Union[TurnAbandoned, _Mapping]] = ..., turn_returned: _Optional[_Union[TurnReturned, _Mapping]] = ..., turn_started: _Optional[_Union[TurnStarted, _Mapping]] = ..., first_token: _Optional[_Union[FirstToken, _Mapping]] = ..., tool_call_seen: _Optional[_Union[ToolCallSeen, _Mapping]] = ..., response_seen: _Optional[_Union[ResponseSeen, _Mapping]] = ..., turn_finished: _Optional[_Union[TurnFinished, _Mapping]] = ..., turn_failed: _Optional[_Union[TurnFailed, _Mapping]] = ..., run_ended: _Optional[_Union[RunEnded, _Mapping]] = ..., replica_suspected: _Optional[_Union[ReplicaSuspected, _Mapping]] = ..., replica_unusable: _Optional[_Union[ReplicaUnusable, _Mapping]] = ...) -> None: ...
+    locate: Locate
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_part: _Optional[_Union[HelloPart, _Mapping]] = ..., hello_end: _Optional[_Union[HelloEnd, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., turn_requested: _Optional[_Union[TurnRequested, _Mapping]] = ..., turn_abandoned: _Optional[_Union[TurnAbandoned, _Mapping]] = ..., turn_returned: _Optional[_Union[TurnReturned, _Mapping]] = ..., turn_started: _Optional[_Union[TurnStarted, _Mapping]] = ..., first_token: _Optional[_Union[FirstToken, _Mapping]] = ..., tool_call_seen: _Optional[_Union[ToolCallSeen, _Mapping]] = ..., response_seen: _Optional[_Union[ResponseSeen, _Mapping]] = ..., turn_finished: _Optional[_Union[TurnFinished, _Mapping]] = ..., turn_failed: _Optional[_Union[TurnFailed, _Mapping]] = ..., run_ended: _Optional[_Union[RunEnded, _Mapping]] = ..., replica_suspected: _Optional[_Union[ReplicaSuspected, _Mapping]] = ..., replica_unusable: _Optional[_Union[ReplicaUnusable, _Mapping]] = ..., locate: _Optional[_Union[Locate, _Mapping]] = ...) -> None: ...
 
 class Order(_message.Message):
-    __slots__ = ("welcome", "alive", "held", "placed", "refused", "replicas")
+    __slots__ = ("welcome", "alive", "held", "placed", "refused", "replicas", "run_forgotten", "located")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     PLACED_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    RUN_FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    LOCATED_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     alive: Alive
     held: Held
     placed: Placed
     refused: Refused
     replicas: Replicas
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., placed: _Optional[_Union[Placed, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., replicas: _Optional[_Union[Replicas, _Mapping]] = ...) -> None: ...
+    run_forgotten: RunForgotten
+    located: Located
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., placed: _Optional[_Union[Placed, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., replicas: _Optional[_Union[Replicas, _Mapping]] = ..., run_forgotten: _Optional[_Union[RunForgotten, _Mapping]] = ..., located: _Optional[_Union[Located, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("dataplane", "boot", "protocol")
@@ -377,12 +383,24 @@ class TurnFailed(_message.Message):
     def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RunEnded(_message.Message):
-    __slots__ = ("run", "principal")
+    __slots__ = ("run", "principal", "age_ms")
     RUN_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
     run: str
     principal: str
-    def __init__(self, run: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
+    age_ms: int
+    def __init__(self, run: _Optional[str] = ..., principal: _Optional[str] = ..., age_ms: _Optional[int] = ...) -> None: ...
+
+class Locate(_message.Message):
+    __slots__ = ("query", "response", "principal")
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    query: str
+    response: str
+    principal: str
+    def __init__(self, query: _Optional[str] = ..., response: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
 
 class ReplicaSuspected(_message.Message):
     __slots__ = ("replica", "reason")
@@ -481,3 +499,21 @@ class Replica(_message.Message):
     api_key_env: str
     apis: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, name: _Optional[str] = ..., url: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., kind: _Optional[_Union[Kind, str]] = ..., state: _Optional[str] = ..., api_key_env: _Optional[str] = ..., apis: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RunForgotten(_message.Message):
+    __slots__ = ("run", "principal")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    principal: str
+    def __init__(self, run: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
+
+class Located(_message.Message):
+    __slots__ = ("query", "replica", "run")
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    query: str
+    replica: str
+    run: str
+    def __init__(self, query: _Optional[str] = ..., replica: _Optional[str] = ..., run: _Optional[str] = ...) -> None: ...
