@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.events import Load, TurnClass
-from luftpause.scheduler.core.model import GENERATIVE, UNLIMITED, Health, Replica, Settings
+from luftpause.scheduler.core.model import GENERATIVE, UNLIMITED, Health, Replica
+from luftpause.scheduler.core.settings import Settings
 
 BURST_TURNS_MIN = 8  # default of burst_turns_max where the engine runs fewer
 

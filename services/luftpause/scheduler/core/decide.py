@@ -9,7 +9,7 @@ from typing import assert_never
 
 from immutables import Map
 
-from luftpause.scheduler.core import dataplanes, replicas, timers, turns
+from luftpause.scheduler.core import dataplanes, endings, replicas, requests, responses, timers, turns
 from luftpause.scheduler.core.decisions import Step
 from luftpause.scheduler.core.events import (
     ConfigChanged,
@@ -35,10 +35,12 @@ from luftpause.scheduler.core.events import (
     TurnReturned,
     TurnStarted,
 )  # fmt: skip
-from luftpause.scheduler.core.indexes import Draft, arm, count_caller, freeze, mark_dirty, replicas_changed, thaw
-from luftpause.scheduler.core.model import Settings, State, Timer
+from luftpause.scheduler.core.indexes import Draft, arm, count_caller, freeze, mark_dirty, thaw
+from luftpause.scheduler.core.model import State, Timer
 from luftpause.scheduler.core.placement import settle
 from luftpause.scheduler.core.policies import NOTHING, POLICIES
+from luftpause.scheduler.core.queues import replicas_changed
+from luftpause.scheduler.core.settings import Settings
 
 
 def initial(settings: Settings, specs: Sequence[ReplicaSpec], now: float) -> State:
@@ -90,13 +92,13 @@ def absorb(d: Draft, event: Event) -> None:
     """Change the tables as this one fact says."""
     match event:
         case TurnRequested():
-            turns.requested(d, event)
+            requests.requested(d, event)
         case TurnStarted():
             turns.started(d, event)
         case FirstToken():
             turns.first_token(d, event)
         case ToolCallSeen():
-            turns.tool_call_seen(d, event)
+            requests.tool_call_seen(d, event)
         case TurnFinished():
             turns.finished(d, event)
         case TurnFailed():
@@ -132,11 +134,11 @@ def _absorb_rare(d: Draft, event: Rare) -> None:
 def _absorb_of_run(d: Draft, event: ResponseSeen | ResponseSought | RunEnded) -> None:
     match event:
         case ResponseSeen():
-            turns.response_seen(d, event)
+            responses.response_seen(d, event)
         case ResponseSought():
-            turns.response_sought(d, event)
+            responses.response_sought(d, event)
         case RunEnded():
-            turns.run_ended(d, event)
+            endings.run_ended(d, event)
         case _:
             assert_never(event)
 

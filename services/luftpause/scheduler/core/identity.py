@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from luftpause.scheduler.core.events import RunMemory, TurnRequested
 from luftpause.scheduler.core.indexes import Draft, arm, disarm
-from luftpause.scheduler.core.model import IdKey, Known, ResponseHome, Run, Sighting, Timer, Turn
+from luftpause.scheduler.core.model import IdKey, Known, Run, Sighting, Timer, Turn
 from luftpause.scheduler.core.runs import ids_due
 
 ID_CHARS_MIN = 16  # a shorter id is not unique by itself
@@ -216,29 +216,6 @@ def sweep_ids(d: Draft, key: str) -> None:
     if left:
         arm(d, ids_due(d, replace(run, ids=left)), Timer.IDS, key)
     d.runs = d.runs.set(key, replace(run, ids=left))
-
-
-def remember_response(d: Draft, run: Run, response: str, replica: str, seen: float) -> Run:
-    """That engine stores this answer. Returns the run, not stored."""
-    if not response:
-        return run
-    key = (run.principal, response)
-    old = d.responses.get(key)
-    if old is not None:
-        disarm(d, old.seen + d.settings.response_memory_seconds, Timer.RESPONSE, response, run.principal)
-    d.responses = d.responses.set(key, ResponseHome(run.id, replica, seen))
-    arm(d, seen + d.settings.response_memory_seconds, Timer.RESPONSE, response, run.principal)
-    kept = (*(other for other in run.responses if other != response), response)
-    for dropped in kept[: -d.settings.ids_per_run_max]:
-        forget_response(d, run.principal, dropped)
-    return replace(run, responses=kept[-d.settings.ids_per_run_max :])
-
-
-def forget_response(d: Draft, principal: str, response: str) -> None:
-    old = d.responses.get((principal, response))
-    if old is not None:
-        disarm(d, old.seen + d.settings.response_memory_seconds, Timer.RESPONSE, response, principal)
-        d.responses = d.responses.delete((principal, response))
 
 
 def recall_ids(d: Draft, run: Run, memory: RunMemory) -> Run:

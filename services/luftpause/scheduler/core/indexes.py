@@ -12,14 +12,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.decisions import Decision
-from luftpause.scheduler.core.events import Kind, ReplicaSpec
+from luftpause.scheduler.core.events import ReplicaSpec
 from luftpause.scheduler.core.model import (
-    GENERATIVE,
     Caller,
     Dataplane,
     Due,
-    Flow,
-    Health,
     IdKey,
     Known,
     Queue,
@@ -28,20 +25,17 @@ from luftpause.scheduler.core.model import (
     ResponseHome,
     Run,
     Second,
-    Settings,
     State,
     Timer,
     Turn,
-    TurnPhase,
     Twin,
     TwinKey,
-)  # fmt: skip
+)
 from luftpause.scheduler.core.policies import POLICIES, Policy
+from luftpause.scheduler.core.settings import Settings
 from luftpause.scheduler.core.sorted_set import SortedSet
 
-EMBEDDING = Kind.EMBEDDING.value
 NOBODY = Caller()
-EMPTY_FLOW: Flow = SortedSet()
 NOTHING_DUE: Second = Map()
 
 
@@ -205,125 +199,3 @@ def count_caller(d: Draft, flow: str, *, in_flight: int = 0, held: int = 0) -> N
         d.callers = d.callers.set(flow, Caller(new.in_flight, new.held, rank))
     elif flow in d.callers:
         d.callers = d.callers.delete(flow)
-
-
-# ---- held turns -------------------------------------------------------------------------------------------------
-
-
-def enqueue(d: Draft, turn: Turn, key: QueueKey) -> Turn:
-    """Hold the turn in this queue; its place in its flow is fixed when it is first held. Returns it, not stored."""
-    if not turn.place:
-        d.serial += 1
-        turn = replace(turn, place=d.policy.place_in_flow(d, turn), phase=TurnPhase.HELD, queue=key)
-    else:
-        turn = replace(turn, phase=TurnPhase.HELD, queue=key)
-    queue = d.queues.get(key)
-    if queue is None:
-        queue = Queue(Map())
-        d.queue_keys = d.queue_keys.add(key)
-        _index_queue(d, key)
-    flow = queue.flows.get(turn.flow, EMPTY_FLOW)
-    grown = flow.add((turn.place, turn.id))
-    heads = _moved_head(queue.heads, turn.flow, flow, grown)
-    d.queues = d.queues.set(key, Queue(queue.flows.set(turn.flow, grown), heads, queue.size + 1))
-    if turn.kind != GENERATIVE:
-        d.passes_held += 1
-    count_caller(d, turn.flow, held=1)
-    return turn
-
-
-def dequeue(d: Draft, turn: Turn, *, in_flight: int = 0) -> Turn:
-    """The turn no longer waits in its queue (and is in flight if that is 1). Returns it, not stored."""
-    key = turn.queue
-    if key is None:
-        if in_flight:
-            count_caller(d, turn.flow, in_flight=in_flight)
-        return turn
-    queue = d.queues[key]
-    flow = queue.flows[turn.flow]
-    shrunk = flow.remove((turn.place, turn.id))
-    heads = _moved_head(queue.heads, turn.flow, flow, shrunk)
-    if queue.size == 1:
-        d.queues = d.queues.delete(key)
-        d.queue_keys = d.queue_keys.remove(key)
-        d.stale = d.stale.remove(key)
-        _unindex_queue(d, key)
-    else:
-        flows = queue.flows.set(turn.flow, shrunk) if shrunk else queue.flows.delete(turn.flow)
-        d.queues = d.queues.set(key, Queue(flows, heads, queue.size - 1))
-    if turn.kind != GENERATIVE:
-        d.passes_held -= 1
-    count_caller(d, turn.flow, in_flight=in_flight, held=-1)
-    return replace(turn, queue=None)
-
-
-def _moved_head(heads: Flow, flow: str, old: Flow, new: Flow) -> Flow:
-    before = old.first()[0] if old else None
-    after = new.first()[0] if new else None
-    if before == after:
-        return heads
-    if before is not None:
-        heads = heads.remove((before, flow))
-    return heads if after is None else heads.add((after, flow))
-
-
-def bound_home(d: Draft, key: QueueKey) -> str:
-    """The home that this queue's turns must go to; empty if there is none, or it can't serve them any more."""
-    replica = d.replicas.get(key.home) if key.home else None
-    if replica is None or replica.health is Health.UNHEALTHY:
-        return ""
-    # What it serves is told by its first probe; until then the prefix may well be there.
-    unprobed = replica.health is Health.UNKNOWN and replica.models is None and not replica.removed
-    return key.home if unprobed or serves(replica, key.kind, key.model, key.api) else ""
-
-
-def serves(replica: Replica, kind: str, model: str, api: str) -> bool:
-    if replica.removed or replica.models is None or model not in replica.models or not takes_kind(replica, kind):
-        return False
-    return speaks(replica, kind, api)
-
-
-def speaks(replica: Replica, kind: str, api: str) -> bool:
-    return not replica.apis or kind != GENERATIVE or api in replica.apis
-
-
-def takes_kind(replica: Replica, kind: str) -> bool:
-    """A classifier takes classifier turns only; embeddings also go to generative replicas, which serve them by model."""
-    return replica.kind == kind or (replica.kind == GENERATIVE and kind == EMBEDDING)
-
-
-def _index_queue(d: Draft, key: QueueKey) -> None:
-    home = bound_home(d, key)
-    if home:
-        d.queues_of_home = d.queues_of_home.set(home, tuple(sorted((*d.queues_of_home.get(home, ()), key))))
-    else:
-        of = (key.kind, key.model)
-        d.queues_of_model = d.queues_of_model.set(of, tuple(sorted((*d.queues_of_model.get(of, ()), key))))
-
-
-def _unindex_queue(d: Draft, key: QueueKey) -> None:
-    home = bound_home(d, key)
-    if home:
-        rest = tuple(other for other in d.queues_of_home[home] if other != key)
-        d.queues_of_home = d.queues_of_home.set(home, rest) if rest else d.queues_of_home.delete(home)
-    else:
-        of = (key.kind, key.model)
-        rest = tuple(other for other in d.queues_of_model[of] if other != key)
-        d.queues_of_model = d.queues_of_model.set(of, rest) if rest else d.queues_of_model.delete(of)
-
-
-def replicas_changed(d: Draft) -> None:
-    """Health, models or configuration changed: where held turns may go is worked out anew, and each may have to be told something else."""
-    servers: dict[tuple[str, str], tuple[str, ...]] = {}
-    for name in d.names:
-        replica = d.replicas[name]
-        for model in replica.models or ():
-            for kind in Kind:
-                if takes_kind(replica, kind.value):
-                    servers[kind.value, model] = (*servers.get((kind.value, model), ()), name)
-    d.servers = Map(servers)
-    d.queues_of_home, d.queues_of_model = Map(), Map()
-    for key in d.queue_keys:
-        _index_queue(d, key)
-    d.stale = d.queue_keys
-    mark_dirty(d, *d.names)

@@ -8,8 +8,9 @@ import heapq
 from collections.abc import Iterator
 from typing import Any
 
-from luftpause.scheduler.core.indexes import Draft, speaks
+from luftpause.scheduler.core.indexes import Draft
 from luftpause.scheduler.core.model import PlaceInFlow, Queue, QueueKey, Replica
+from luftpause.scheduler.core.serving import speaks
 
 FLOWS_COMPARED_MAX = 16  # up to here asking every flow is cheaper than walking two orders
 

@@ -7,21 +7,19 @@ from luftpause.scheduler.core.events import TurnClass
 from luftpause.scheduler.core.indexes import (
     Draft,
     arm,
-    bound_home,
     bump,
     count_caller,
     dataplane_of,
-    dequeue,
     disarm,
-    enqueue,
     mark_dirty,
     put_dataplane,
     put_replica,
     put_turn,
     replica_of,
-)  # fmt: skip
+)
 from luftpause.scheduler.core.model import GENERATIVE, Health, Lane, QueueKey, Replica, Run, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.order import Candidate, next_turn
+from luftpause.scheduler.core.queues import bound_home, dequeue, enqueue
 from luftpause.scheduler.core.runs import follow, forget_unused, lane_of, move_home, put_run, with_lane
 from luftpause.scheduler.core.verdicts import Refusal, candidates, verdict
 

@@ -12,7 +12,8 @@ from msgspec import Struct
 from luftpause.scheduler.core import admission
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.events import Event, TurnClass
-from luftpause.scheduler.core.model import Caller, PlaceInFlow, QueueKey, Replica, Run, Settings, Turn
+from luftpause.scheduler.core.model import Caller, PlaceInFlow, QueueKey, Replica, Run, Turn
+from luftpause.scheduler.core.settings import Settings
 
 
 class Facts(Protocol):

@@ -6,8 +6,9 @@ from luftpause.scheduler.core.admission import reported
 from luftpause.scheduler.core.dataplanes import trusted
 from luftpause.scheduler.core.decisions import ReplicasChanged
 from luftpause.scheduler.core.events import ConfigChanged, ProbeOutcome, ReplicaProbed, ReplicaSpec
-from luftpause.scheduler.core.indexes import Draft, arm, bump, disarm, mark_dirty, put_replica, replicas_changed
+from luftpause.scheduler.core.indexes import Draft, arm, bump, disarm, mark_dirty, put_replica
 from luftpause.scheduler.core.model import Health, Replica, Timer
+from luftpause.scheduler.core.queues import replicas_changed
 
 
 def fresh_replica(spec: ReplicaSpec) -> Replica:

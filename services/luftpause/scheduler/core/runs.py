@@ -86,6 +86,13 @@ def forget(d: Draft, run: Run) -> None:
     d.decisions.append(Forget(run.id))
 
 
+def over(d: Draft, key: str) -> None:
+    """Forget a run that was ended once its last turn is over."""
+    run = d.runs.get(key)
+    if run is not None and run.ended and not run.in_flight and not run.held:
+        forget(d, run)
+
+
 def forget_unused(d: Draft, key: str) -> None:
     """A run whose only turn was never placed leaves nothing behind."""
     run = d.runs.get(key)

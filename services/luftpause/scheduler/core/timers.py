@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from luftpause.scheduler.core import dataplanes, identity, replicas, runs, turns
+from luftpause.scheduler.core import dataplanes, identity, replicas, requests, runs, turns, twins
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.indexes import Draft, put_second, put_turn
 from luftpause.scheduler.core.model import Due, Replica, Timer, Turn, TurnPhase
@@ -72,7 +72,7 @@ def _forgotten(d: Draft, timer: Timer, of: str, detail: str) -> None:
         case Timer.IDS:
             identity.sweep_ids(d, of)
         case Timer.TWIN:
-            turns.forget_twins(d, (of, detail))
+            twins.forget_twins(d, (of, detail))
         case Timer.RESPONSE:
             d.responses = d.responses.delete((detail, of)) if (detail, of) in d.responses else d.responses
         case Timer.GATE | Timer.IDENTITY | Timer.RESERVE | Timer.LOAD | Timer.NO_REPLICA | Timer.LOST:
@@ -84,7 +84,7 @@ def _forgotten(d: Draft, timer: Timer, of: str, detail: str) -> None:
 def _identity(d: Draft, id_: str) -> None:
     turn = d.turns.get(id_)
     if turn is not None and turn.phase is TurnPhase.IDENTIFYING:
-        turns.identified(d, turn, "")
+        requests.identified(d, turn, "")
 
 
 def _no_replica(d: Draft, id_: str) -> None:

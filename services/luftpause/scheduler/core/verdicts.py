@@ -10,8 +10,10 @@ The rules for a model that nobody is known to serve:
 from msgspec import Struct
 
 from luftpause.scheduler.core.decisions import HoldReason
-from luftpause.scheduler.core.indexes import Draft, bound_home, serves, speaks, takes_kind
+from luftpause.scheduler.core.indexes import Draft
 from luftpause.scheduler.core.model import Health, QueueKey, Replica
+from luftpause.scheduler.core.queues import bound_home
+from luftpause.scheduler.core.serving import serves, speaks, takes_kind
 
 MODELS_NAMED_MAX = 50  # in an error message
 RETRY_SECONDS_MIN = 1.0

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from luftpause.scheduler.core.admission import limit, load_unknown
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.events import TurnClass
-from luftpause.scheduler.core.indexes import bound_home, thaw
+from luftpause.scheduler.core.indexes import thaw
 from luftpause.scheduler.core.model import PHASES, UNLIMITED, QueueKey, Replica, State, Turn
+from luftpause.scheduler.core.queues import bound_home
 from luftpause.scheduler.core.runs import phase_slot
 
 CLASSES = tuple(TurnClass)

@@ -1,0 +1,116 @@
+"""In which queue does a held turn wait, and which queues may a replica serve?"""
+
+from immutables import Map
+from msgspec.structs import replace
+
+from luftpause.scheduler.core.events import Kind
+from luftpause.scheduler.core.indexes import Draft, count_caller, mark_dirty
+from luftpause.scheduler.core.model import GENERATIVE, Flow, Health, Queue, QueueKey, Turn, TurnPhase
+from luftpause.scheduler.core.serving import serves, takes_kind
+from luftpause.scheduler.core.sorted_set import SortedSet
+
+EMPTY_FLOW: Flow = SortedSet()
+
+
+def enqueue(d: Draft, turn: Turn, key: QueueKey) -> Turn:
+    """Hold the turn in this queue; its place in its flow is fixed when it is first held. Returns it, not stored."""
+    if not turn.place:
+        d.serial += 1
+        turn = replace(turn, place=d.policy.place_in_flow(d, turn), phase=TurnPhase.HELD, queue=key)
+    else:
+        turn = replace(turn, phase=TurnPhase.HELD, queue=key)
+    queue = d.queues.get(key)
+    if queue is None:
+        queue = Queue(Map())
+        d.queue_keys = d.queue_keys.add(key)
+        _index_queue(d, key)
+    flow = queue.flows.get(turn.flow, EMPTY_FLOW)
+    grown = flow.add((turn.place, turn.id))
+    heads = _moved_head(queue.heads, turn.flow, flow, grown)
+    d.queues = d.queues.set(key, Queue(queue.flows.set(turn.flow, grown), heads, queue.size + 1))
+    if turn.kind != GENERATIVE:
+        d.passes_held += 1
+    count_caller(d, turn.flow, held=1)
+    return turn
+
+
+def dequeue(d: Draft, turn: Turn, *, in_flight: int = 0) -> Turn:
+    """The turn no longer waits in its queue (and is in flight if that is 1). Returns it, not stored."""
+    key = turn.queue
+    if key is None:
+        if in_flight:
+            count_caller(d, turn.flow, in_flight=in_flight)
+        return turn
+    queue = d.queues[key]
+    flow = queue.flows[turn.flow]
+    shrunk = flow.remove((turn.place, turn.id))
+    heads = _moved_head(queue.heads, turn.flow, flow, shrunk)
+    if queue.size == 1:
+        d.queues = d.queues.delete(key)
+        d.queue_keys = d.queue_keys.remove(key)
+        d.stale = d.stale.remove(key)
+        _unindex_queue(d, key)
+    else:
+        flows = queue.flows.set(turn.flow, shrunk) if shrunk else queue.flows.delete(turn.flow)
+        d.queues = d.queues.set(key, Queue(flows, heads, queue.size - 1))
+    if turn.kind != GENERATIVE:
+        d.passes_held -= 1
+    count_caller(d, turn.flow, in_flight=in_flight, held=-1)
+    return replace(turn, queue=None)
+
+
+def _moved_head(heads: Flow, flow: str, old: Flow, new: Flow) -> Flow:
+    before = old.first()[0] if old else None
+    after = new.first()[0] if new else None
+    if before == after:
+        return heads
+    if before is not None:
+        heads = heads.remove((before, flow))
+    return heads if after is None else heads.add((after, flow))
+
+
+def bound_home(d: Draft, key: QueueKey) -> str:
+    """The home that this queue's turns must go to; empty if there is none, or it can't serve them any more."""
+    replica = d.replicas.get(key.home) if key.home else None
+    if replica is None or replica.health is Health.UNHEALTHY:
+        return ""
+    # What it serves is told by its first probe; until then the prefix may well be there.
+    unprobed = replica.health is Health.UNKNOWN and replica.models is None and not replica.removed
+    return key.home if unprobed or serves(replica, key.kind, key.model, key.api) else ""
+
+
+def _index_queue(d: Draft, key: QueueKey) -> None:
+    home = bound_home(d, key)
+    if home:
+        d.queues_of_home = d.queues_of_home.set(home, tuple(sorted((*d.queues_of_home.get(home, ()), key))))
+    else:
+        of = (key.kind, key.model)
+        d.queues_of_model = d.queues_of_model.set(of, tuple(sorted((*d.queues_of_model.get(of, ()), key))))
+
+
+def _unindex_queue(d: Draft, key: QueueKey) -> None:
+    home = bound_home(d, key)
+    if home:
+        rest = tuple(other for other in d.queues_of_home[home] if other != key)
+        d.queues_of_home = d.queues_of_home.set(home, rest) if rest else d.queues_of_home.delete(home)
+    else:
+        of = (key.kind, key.model)
+        rest = tuple(other for other in d.queues_of_model[of] if other != key)
+        d.queues_of_model = d.queues_of_model.set(of, rest) if rest else d.queues_of_model.delete(of)
+
+
+def replicas_changed(d: Draft) -> None:
+    """Health, models or configuration changed: where held turns may go is worked out anew, and each may have to be told something else."""
+    servers: dict[tuple[str, str], tuple[str, ...]] = {}
+    for name in d.names:
+        replica = d.replicas[name]
+        for model in replica.models or ():
+            for kind in Kind:
+                if takes_kind(replica, kind.value):
+                    servers[kind.value, model] = (*servers.get((kind.value, model), ()), name)
+    d.servers = Map(servers)
+    d.queues_of_home, d.queues_of_model = Map(), Map()
+    for key in d.queue_keys:
+        _index_queue(d, key)
+    d.stale = d.queue_keys
+    mark_dirty(d, *d.names)

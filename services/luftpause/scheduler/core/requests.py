@@ -1,0 +1,119 @@
+"""Who asks for a place, and for which run?"""
+
+from msgspec.structs import replace
+
+from luftpause.scheduler.core.decisions import Held, HoldReason
+from luftpause.scheduler.core.events import Kind, ToolCallSeen, TurnRequested
+from luftpause.scheduler.core.identity import Identity, answered, by_ids, carried, id_key, resolve
+from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, put_dataplane, put_turn
+from luftpause.scheduler.core.model import GENERATIVE, Run, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.placement import place_or_hold, placed, queue_key, refuse
+from luftpause.scheduler.core.runs import put_run, run_key, store_run
+from luftpause.scheduler.core.turns import end
+from luftpause.scheduler.core.twins import inherited
+from luftpause.scheduler.core.verdicts import Refusal, candidates, verdict
+
+
+def requested(d: Draft, e: TurnRequested) -> None:
+    known = d.turns.get(e.turn)
+    if known is not None and _asked_again(d, known, e):
+        return
+    turn = _turn(e)
+    identity = resolve(d, e, turn.id_keys) if e.kind is Kind.GENERATIVE else Identity()
+    turn = replace(turn, run_id=identity.run or e.fresh_run, stated=identity.stated, kept_home=identity.home)
+    if (turn.kind, turn.model) not in d.servers:
+        judged = verdict(d, key := queue_key(d, turn), candidates(d, key))
+        if isinstance(judged, Refusal):  # before it is registered anywhere
+            refuse(d, turn, judged)
+            return
+    dataplane = dataplane_of(d, e.dataplane)
+    put_dataplane(d, replace(dataplane, turns=dataplane.turns.set(turn.id, True)))
+    if identity.unknown_ids and _others_active(d, e.dataplane):
+        _wait_for_ids(d, turn)
+    else:
+        admit(d, turn)
+
+
+def _turn(e: TurnRequested) -> Turn:
+    ids, keys = e.tool_call_ids, ()
+    if ids:
+        ids = tuple([id_ for id_ in ids if id_])
+        keys = tuple([key for id_ in ids if (key := id_key(e.principal, e.caller, id_, e.head_digest)) is not None])
+    return Turn(
+        id=e.turn, attempt=e.attempt, dataplane=e.dataplane, run="", run_id=e.fresh_run, model=e.model, kind=e.kind.value,
+        turn_class=e.turn_class, caller=e.caller, principal=e.principal, flow=run_key(e.principal, e.caller) if e.principal else e.caller,
+        arrived=e.arrived if 0.0 < e.arrived < e.now else e.now, api=e.api, parent=e.parent, ids=ids, id_keys=keys,
+        head_digest=e.head_digest, body_hash=e.body_hash, without=tuple(sorted(set(e.without))) if e.without else (),
+    )  # fmt: skip
+
+
+def _asked_again(d: Draft, turn: Turn, e: TurnRequested) -> bool:
+    """The key of a request is (turn, attempt): the same key gets the same answer, an older one none. False: it is a new attempt."""
+    if e.attempt > turn.attempt:  # its return was lost with a session
+        end(d, turn, "unlisted")
+        return False
+    if e.attempt == turn.attempt and turn.phase is TurnPhase.IN_FLIGHT:
+        d.decisions.append(placed(turn))
+    elif e.attempt == turn.attempt and turn.reason is not None:
+        d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, turn.reason))
+    return True
+
+
+def admit(d: Draft, turn: Turn) -> None:
+    """Its run is known now: place it or hold it."""
+    if d.twins:
+        turn = replace(turn, arrived=inherited(d, turn))
+    if turn.kind == GENERATIVE:
+        key = run_key(turn.principal, turn.run_id)
+        turn = replace(turn, run=key)
+        run = d.runs.get(key)
+        if run is None:
+            run = Run(key, turn.run_id, turn.principal, turn.caller, turn.turn_class, turn.parent, seen=d.now)
+            put_run(d, carried(d, run, turn))
+        else:
+            run = carried(d, replace(run, turn_class=turn.turn_class, caller=turn.caller, seen=d.now, ended=False), turn)
+            store_run(d, run)
+    place_or_hold(d, turn)
+
+
+# ---- whose is it? -----------------------------------------------------------------------------------------------
+
+
+def _others_active(d: Draft, dataplane: str) -> bool:
+    """Another session is connected and had a turn in flight lately, so its report of these ids may be on the way."""
+    since = d.now - d.settings.identity_recent_seconds
+    for name in d.dataplane_names:
+        other = d.dataplanes[name]
+        if name != dataplane and other.connected and (other.turns or other.active_at >= since):
+            return True
+    return False
+
+
+def _wait_for_ids(d: Draft, turn: Turn) -> None:
+    d.identifying = d.identifying.add(turn.id)
+    arm(d, d.now + d.settings.identity_grace_seconds, Timer.IDENTITY, turn.id)
+    put_turn(d, replace(turn, phase=TurnPhase.IDENTIFYING, reason=HoldReason.IDENTITY))
+    bump(d, f"held/{HoldReason.IDENTITY.value}")
+    d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, HoldReason.IDENTITY))
+
+
+def identified(d: Draft, turn: Turn, run: str) -> None:
+    """The wait for ids is over; `run` empty: nobody knew them."""
+    d.identifying = d.identifying.remove(turn.id)
+    admit(d, replace(turn, run_id=run or turn.run_id, phase=TurnPhase.HELD))
+
+
+def tool_call_seen(d: Draft, e: ToolCallSeen) -> None:
+    turn = d.turns.get(e.turn)
+    if turn is None or turn.phase is not TurnPhase.IN_FLIGHT or turn.run not in d.runs:
+        return
+    run, turn = answered(d, d.runs[turn.run], turn, e.ids)
+    store_run(d, replace(run, seen=d.now))
+    put_turn(d, turn)
+    for id_ in d.identifying:
+        waiting = d.turns[id_]
+        if set(waiting.ids).isdisjoint(e.ids):
+            continue
+        found, _ = by_ids(d, waiting.id_keys, waiting.head_digest)
+        if found is not None:
+            identified(d, waiting, found.id)
