@@ -5,6 +5,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest.register_assert_rewrite("luftpause_bench.sim")  # its assertions show their values, as those of tests do
 settings.register_profile("luftpause", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("luftpause")
 

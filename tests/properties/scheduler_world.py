@@ -44,7 +44,7 @@ from luftpause.scheduler.core.events import (
 )  # fmt: skip
 from luftpause.scheduler.core.model import Health, Settings, State, Turn, TurnPhase
 from luftpause.scheduler.core.runs import lane_of
-from tests.properties.scheduler_recount import placements, recount
+from luftpause_bench.sim.recount import placements, recount
 
 SPECS = (
     ReplicaSpec("a", "http://a", models=("m", "n")),

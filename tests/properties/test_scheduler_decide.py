@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from luftpause.scheduler.core.decide import decide
 from luftpause.scheduler.core.model import Settings
-from tests.properties.scheduler_recount import recount
+from luftpause_bench.sim.recount import recount
 from tests.properties.scheduler_world import OPS, World
 
 STEPS = st.lists(

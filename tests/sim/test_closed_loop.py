@@ -3,7 +3,7 @@
 import pytest
 
 from luftpause.scheduler.core.events import TurnClass
-from tests.sim.closed_loop import Loop
+from luftpause_bench.sim.closed_loop import Loop
 
 INTERACTIVE, BATCH = TurnClass.INTERACTIVE, TurnClass.BATCH
 CROWD = ((BATCH, ""),) * 48 + ((INTERACTIVE, ""),) * 4

@@ -3,8 +3,8 @@
 import pytest
 
 from luftpause.scheduler.core import admission
-from tests.sim import weather
-from tests.sim.runner import SeedFailedError, run
+from luftpause_bench.sim import weather
+from luftpause_bench.sim.runner import SeedFailedError, run
 
 
 def test_every_promise_is_kept_in_the_world_of_a_seed(seed: int, pytestconfig: pytest.Config) -> None:
@@ -28,5 +28,5 @@ def test_some_worlds_see_every_kind_of_fault_and_clients_that_leave_at_every_sta
 
 def test_a_broken_promise_names_the_seed_and_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "limit", lambda replica, settings: 1 << 30)
-    with pytest.raises(SeedFailedError, match=r"(?s)seed 25: .*has \d+ in flight and a cap of.*pytest tests/sim --seed 25"):
+    with pytest.raises(SeedFailedError, match=r"(?s)seed 25: .*has \d+ in flight and a cap of.*luftpause bench sim --seed 25"):
         run(25)

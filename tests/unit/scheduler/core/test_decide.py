@@ -20,7 +20,7 @@ from luftpause.scheduler.core.events import (
 )
 from luftpause.scheduler.core.model import Settings, State
 from luftpause.scheduler.core.order import FLOWS_COMPARED_MAX
-from tests.properties.scheduler_recount import recount
+from luftpause_bench.sim.recount import recount
 
 SPEC = ReplicaSpec("a", "http://a", models=("m",))
 NOW = Settings(start_grace_seconds=0.0, burst_turns_max=0)

@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Final
 
 from luftpause.scheduler.core.events import Load, ProbeOutcome
+from luftpause_bench.sim.world import World
 from luftpause_fakes.engine_model import Engine, EngineParams, EngineRequest, Finished, Output, Refused, Token
-from tests.sim.world import World
 
 Hear = Callable[[Output | None], None]  # None: the connection broke
 

@@ -8,11 +8,13 @@ from collections import Counter
 from luftpause.scheduler.core.admission import admits, limit
 from luftpause.scheduler.core.decisions import Place
 from luftpause.scheduler.core.events import TurnClass
-from luftpause.scheduler.core.indexes import bound_home, serves, thaw
-from luftpause.scheduler.core.model import GENERATIVE, Health, State, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.indexes import thaw
+from luftpause.scheduler.core.model import GENERATIVE, Health, QueueKey, State, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.order import first_in, in_order
 from luftpause.scheduler.core.placement import queue_key
+from luftpause.scheduler.core.queues import bound_home
 from luftpause.scheduler.core.runs import phase_slot
+from luftpause.scheduler.core.serving import serves
 from luftpause.scheduler.core.verdicts import candidates
 
 
@@ -87,8 +89,9 @@ def dataplanes(state: State) -> None:
 
 def queues(state: State) -> None:
     d = thaw(state)
-    expected: dict[object, list[Turn]] = {}
+    expected: dict[QueueKey, list[Turn]] = {}
     for turn in held(state):
+        assert turn.queue is not None
         assert turn.queue == queue_key(d, turn), turn
         expected.setdefault(turn.queue, []).append(turn)
     assert state.passes_held == sum(turn.kind != GENERATIVE for turn in held(state))

@@ -6,12 +6,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from luftpause.dataplane.turns import Ask, Kind, Placement, TurnClass
+from luftpause_bench.sim.turns import End, Exchange, Work
 from luftpause_fakes.engine_model import Segment
-from tests.sim.turns import End, Exchange, Work
 
 if TYPE_CHECKING:
-    from tests.sim.dataplanes import Dataplane
-    from tests.sim.town import Town
+    from luftpause_bench.sim.dataplanes import Dataplane
+    from luftpause_bench.sim.town import Town
 
 STATED, IDS, WEAK_IDS, RESPONSE = "stated", "ids", "weak ids", "response"
 MODES: Final = (STATED, IDS, IDS, WEAK_IDS, RESPONSE)

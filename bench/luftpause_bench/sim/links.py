@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from luftpause.scheduler.session import Session
-from tests.sim.world import Process, World
+from luftpause_bench.sim.world import Process, World
 
 LATENCY_SECONDS: Final = (0.0002, 0.03)
 

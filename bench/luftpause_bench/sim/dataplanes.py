@@ -14,10 +14,10 @@ from luftpause.dataplane.memory import Memory
 from luftpause.dataplane.outbox import SOON_SECONDS, batches
 from luftpause.kit import protocol
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
-from tests.sim.engines import EngineProcess
-from tests.sim.links import Link
-from tests.sim.turns import Exchange
-from tests.sim.world import Process, World
+from luftpause_bench.sim.engines import EngineProcess
+from luftpause_bench.sim.links import Link
+from luftpause_bench.sim.turns import Exchange
+from luftpause_bench.sim.world import Process, World
 
 RECONNECT_SECONDS: Final = 1.0
 LIST_SECONDS: Final = 30.0
@@ -148,9 +148,9 @@ class Stream:
         self._leaves_at = float("inf")
         facts, self._facts = self._facts, []
         for batch in batches(facts):
-            self._send(batch.facts)
+            self._send(list(batch.facts))
 
-    def _send(self, facts: "list[pb.Fact]") -> None:
+    def _send(self, facts: list[pb.Fact]) -> None:
         self._wrote = self._world.now
         self.link.up.send(pb.FactBatch(facts=facts))
 

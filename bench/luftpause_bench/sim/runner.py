@@ -13,10 +13,10 @@ from luftpause.scheduler.core.decide import decide
 from luftpause.scheduler.core.events import Tick
 from luftpause.scheduler.core.model import State
 from luftpause.scheduler.host import CoreFailedError
-from tests.properties.scheduler_recount import recount
-from tests.sim import weather
-from tests.sim.town import Town
-from tests.sim.world import World
+from luftpause_bench.sim import weather
+from luftpause_bench.sim.recount import recount
+from luftpause_bench.sim.town import Town
+from luftpause_bench.sim.world import World
 
 STORM_SECONDS: Final = 25.0  # people come and things go wrong
 DRAIN_SECONDS_MAX: Final = 400.0  # then every turn has this long to end
@@ -60,7 +60,7 @@ def _live(seed: int, *, thorough: bool) -> Report:
     except Exception as error:  # noqa: BLE001 (whatever it is, the seed must be told)
         cause = error.__cause__ if isinstance(error, CoreFailedError) and error.__cause__ is not None else error
         text = f"{type(cause).__name__}: {cause}"
-        again = f"pytest tests/sim --seed {seed}"
+        again = f"luftpause bench sim --seed {seed}"
         raise SeedFailedError(f"seed {seed}: {text}\n\n{world.trace(TRACE_LINES)}\n\nseed {seed}: {text}\nagain: {again}") from cause
 
 

@@ -13,7 +13,7 @@ from luftpause.dataplane.turns import Ask, Placement, Refusal, ReturnReason, Usa
 from luftpause_fakes.engine_model import EngineRequest, Finished, Output, Refused, Segment, Token
 
 if TYPE_CHECKING:
-    from tests.sim.dataplanes import Dataplane
+    from luftpause_bench.sim.dataplanes import Dataplane
 
 FAILOVER_SECONDS: Final = 10.0
 CONNECT_SECONDS: Final = 0.001

@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from luftpause.dataplane.turns import Kind, TurnClass
 from luftpause.scheduler.core.events import ReplicaSpec
-from luftpause.scheduler.core.model import Settings
+from luftpause.scheduler.core.settings import Settings
+from luftpause_bench.sim.clients import MODES, Agent, Character
+from luftpause_bench.sim.engines import EngineProcess, Metrics
+from luftpause_bench.sim.town import DATAPLANES, KEY, Town
+from luftpause_bench.sim.world import World
 from luftpause_fakes.engine_model import EngineParams
-from tests.sim.clients import MODES, Agent, Character
-from tests.sim.engines import EngineProcess, Metrics
-from tests.sim.town import DATAPLANES, KEY, Town
-from tests.sim.world import World
 
 BURST_TURNS: Final = 1_000
 CALM_SHARE: Final = 0.1  # worlds without any fault

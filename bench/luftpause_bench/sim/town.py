@@ -1,19 +1,23 @@
 """Which processes make up a world, and how are they started, stopped and connected?"""
 
+# pyright: reportPrivateUsage=false
+# At the end nothing may be left in a ledger, and only the ledger itself knows what it has.
+
 from typing import Final
 
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from luftpause.scheduler.core.events import ReplicaSpec
-from luftpause.scheduler.core.model import Settings, TurnPhase
+from luftpause.scheduler.core.model import TurnPhase
+from luftpause.scheduler.core.settings import Settings
+from luftpause_bench.sim.clients import Agent
+from luftpause_bench.sim.dataplanes import Dataplane, Stream
+from luftpause_bench.sim.engines import EngineProcess
+from luftpause_bench.sim.invariants import Watcher
+from luftpause_bench.sim.links import Link, Way
+from luftpause_bench.sim.schedulers import Scheduler
+from luftpause_bench.sim.turns import End, Exchange, Stage
+from luftpause_bench.sim.world import World
 from luftpause_fakes.engine_model import EngineParams
-from tests.sim.clients import Agent
-from tests.sim.dataplanes import Dataplane, Stream
-from tests.sim.engines import EngineProcess
-from tests.sim.invariants import Watcher
-from tests.sim.links import Link, Way
-from tests.sim.schedulers import Scheduler
-from tests.sim.turns import End, Exchange, Stage
-from tests.sim.world import World
 
 DATAPLANES: Final = ("east", "west")
 KEY: Final = "HOSTED_KEY"  # west lacks it

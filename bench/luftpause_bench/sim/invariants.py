@@ -28,8 +28,8 @@ from luftpause.scheduler.core.indexes import thaw
 from luftpause.scheduler.core.model import GENERATIVE, Health, QueueKey, Replica, State, Turn, TurnPhase
 from luftpause.scheduler.core.runs import lane_of
 from luftpause.scheduler.core.verdicts import candidates
-from tests.properties.scheduler_recount import recount
-from tests.sim.world import BrokenPromiseError, World
+from luftpause_bench.sim.recount import recount
+from luftpause_bench.sim.world import BrokenPromiseError, World
 
 IN_FLIGHT: Final = TurnPhase.IN_FLIGHT
 INTERACTIVE: Final = int(TurnClass.INTERACTIVE)

@@ -3,6 +3,9 @@
 Core, host, session, outbox and translation are the real ones. Modelled is what awaits: reading and writing streams, timers, probes.
 """
 
+# pyright: reportPrivateUsage=false
+# The session server's synchronous half is driven here; what awaits it is modelled.
+
 from grpc import StatusCode
 
 from luftpause.kit.protocol import ALIVE_SECONDS, BATCH_BYTES, SILENCE_SECONDS
@@ -10,15 +13,16 @@ from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from luftpause.scheduler.core.decide import decide, initial
 from luftpause.scheduler.core.decisions import Step
 from luftpause.scheduler.core.events import ConfigChanged, Event, ProbeOutcome, ReplicaProbed, ReplicaSpec
-from luftpause.scheduler.core.model import Settings, State
+from luftpause.scheduler.core.model import State
+from luftpause.scheduler.core.settings import Settings
 from luftpause.scheduler.host import Host
 from luftpause.scheduler.replicas import announced
 from luftpause.scheduler.server import WATCH_TICKS, SessionServer
 from luftpause.scheduler.session import Session
-from tests.sim.engines import EngineProcess
-from tests.sim.invariants import Watcher
-from tests.sim.links import Way
-from tests.sim.world import Process, World
+from luftpause_bench.sim.engines import EngineProcess
+from luftpause_bench.sim.invariants import Watcher
+from luftpause_bench.sim.links import Way
+from luftpause_bench.sim.world import Process, World
 
 
 class Scheduler(Process):

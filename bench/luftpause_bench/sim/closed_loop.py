@@ -26,7 +26,7 @@ from luftpause.scheduler.core.events import (
     TurnFinished,
     TurnRequested,
 )  # fmt: skip
-from luftpause.scheduler.core.model import Settings
+from luftpause.scheduler.core.settings import Settings
 from luftpause_fakes.engine_model import Engine, EngineParams, EngineRequest, Finished, Segment
 
 ENGINES = ("a", "b")

@@ -1,0 +1,1 @@
+"""Do scheduler and dataplanes keep their promises in small simulated worlds?"""
