@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from luftpause.dataplane.turns import Ask, Kind, Placement, Refusal, Replica, ReturnReason, Usage, Waiter
+from luftpause.dataplane.turns import Ask, Found, Kind, Placement, Refusal, Replica, ReturnReason, Usage, Waiter
 
 Decide = Callable[["FakeScheduler", Ask], None]
 
@@ -28,6 +28,9 @@ class FakeScheduler:
         self.at: dict[str, str] = {}
         self.delivered: list[str] = []
         self.ended_runs: list[str] = []
+        self.located: dict[str, str] = {}  # response -> replica
+        self.seeking: dict[str, Found] = {}
+        self.silent = False
         self._changed = asyncio.Event()
 
     @property
@@ -149,6 +152,16 @@ class FakeScheduler:
 
     def end_run(self, run: str, principal: str = "") -> None:
         self.ended_runs.append(run)
+
+    def locate(self, response: str, principal: str, found: Found) -> str:
+        """At once, unless `silent`."""
+        self.seeking[response] = found
+        if not self.silent:
+            found(self.located.get(response, ""))
+        return response
+
+    def unseek(self, query: str) -> None:
+        del self.seeking[query]
 
     def suspect(self, replica: str, reason: str) -> None:
         self.facts.append(("suspect", replica, reason))

@@ -10,18 +10,18 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from msgspec import Struct
-
 from luftpause.dataplane import wire
 from luftpause.dataplane.announced import read_replicas
+from luftpause.dataplane.ended import EndedRuns
 from luftpause.dataplane.memory import Memory
-from luftpause.dataplane.turns import Ask, Placement, Refusal, Replica, ReturnReason, Usage, Waiter
+from luftpause.dataplane.seeking import Seekers
+from luftpause.dataplane.turns import Ask, Found, Placement, Refusal, Replica, ReturnReason, Usage, Waiter
+from luftpause.dataplane.waiting import Parked, Turn
 from luftpause.kit.clock import Clock
 from luftpause.kit.logs import Log
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 
 PARKED_SECONDS_MAX: Final = 1.0
-ENDED_RUNS_MAX: Final = 1_000
 
 Send = Callable[[pb.Fact], None]
 
@@ -32,27 +32,6 @@ class Line(Enum):
     CLOSED = "closed"  # facts change the memory only
     OPENING = "opening"  # the memory is being sent: facts follow it, asks wait for the Welcome
     OPEN = "open"
-
-
-class Turn(Struct):
-    """A turn from its ask to its end. `run` is empty until an order names it."""
-
-    ask: Ask
-    waiter: Waiter
-    arrived: float
-    attempt: int = 1
-    run: str = ""
-    without: tuple[str, ...] = ()  # replicas that could not be reached
-    replica: str = ""  # empty: held
-    started: bool = False
-    asked_in: int = 0  # the session
-
-
-class Parked(Struct, frozen=True):
-    """A place on a replica that is not announced yet."""
-
-    order: pb.Placed
-    since: float
 
 
 class Ledger:
@@ -71,7 +50,8 @@ class Ledger:
         self._turns: dict[str, Turn] = {}
         self._parked: dict[str, Parked] = {}
         self._unusable: dict[str, str] = {}  # replica -> reason
-        self._ended: dict[tuple[str, str], None] = {}  # (run, principal) that ended while there was no session
+        self._ended = EndedRuns(memory.seconds)
+        self._seekers = Seekers()
         self._sessions = 0
         self._log = Log("dataplane")
 
@@ -87,9 +67,9 @@ class Ledger:
         """The scheduler has the memory: ask for all that is held."""
         self.line = Line.OPEN
         self.contacted = True
-        for run, principal in self._ended:
-            self._send(wire.run_ended(run, principal))
-        self._ended.clear()
+        now = self._clock()
+        for run, principal, when in self._ended.since(now):
+            self._send(wire.run_ended(run, principal, wire.age_ms(now, when)))
         for turn in self._turns.values():
             if not turn.replica:
                 self._request(turn)
@@ -99,6 +79,7 @@ class Ledger:
         self.line = Line.CLOSED
         for turn_id in list(self._parked):  # the next session lists it as held
             self._withdraw(self._turns[turn_id], turn_id)
+        self._seekers.nothing()
 
     def tick(self) -> None:
         """Once a second: give up places on replicas that nobody announced."""
@@ -185,12 +166,10 @@ class Ledger:
 
     def end_run(self, run: str, principal: str) -> None:
         self.memory.end_run(run, principal)
-        if self.line is not Line.CLOSED:
-            self._send(wire.run_ended(run, principal))
+        self._ended.add(self._clock(), run, principal)
+        if self.line is Line.OPEN:
+            self._send(wire.run_ended(run, principal, 0))
             return
-        self._ended[run, principal] = None
-        if len(self._ended) > ENDED_RUNS_MAX:
-            del self._ended[next(iter(self._ended))]
         for turn_id, turn in list(self._turns.items()):
             if not turn.replica and run in (turn.run, turn.ask.run) and turn.ask.principal == principal:
                 del self._turns[turn_id]
@@ -198,6 +177,18 @@ class Ledger:
 
     def suspect(self, replica: str, reason: str) -> None:
         self._say(wire.suspected(replica, reason))
+
+    def locate(self, response: str, principal: str, found: Found) -> str:
+        """Ask which replica stores a response; returns the id of the query, for `unseek`. Without a session the answer is none, at once."""
+        query = self._seekers.add(found)
+        if self.line is Line.OPEN and (known := wire.ids((response,))):
+            self._send(wire.locate(query, known[0], principal))
+        else:
+            self._seekers.answer(query, "")
+        return query
+
+    def unseek(self, query: str) -> None:
+        self._seekers.drop(query)
 
     def _in_flight(self, turn_id: str) -> Turn | None:
         """None: not known, or it has no place that its waiter knows of."""
@@ -231,6 +222,10 @@ class Ledger:
                 self._refused(order.refused)
             case "replicas":
                 self._announced(order.replicas)
+            case "run_forgotten":
+                self.memory.end_run(order.run_forgotten.run, order.run_forgotten.principal)
+            case "located":
+                self._located(order.located)
             case other:
                 self.counts["unknown_order"] += 1
                 self._log.debug("skipped an order that this version does not know", order=other or "none")
@@ -258,6 +253,7 @@ class Ledger:
             return
         now = self._clock()
         turn.run, turn.replica = order.run, order.replica
+        self._ended.resumed(order.run, turn.ask.principal)
         self.memory.placed(now, turn.ask, attempt=turn.attempt, run=order.run, replica=order.replica, turn_seq=order.turn_seq)
         self._parked[order.turn] = Parked(order, now)
         self._deliver(order)
@@ -288,6 +284,10 @@ class Ledger:
         self.replicas, self._unusable = MappingProxyType(usable), unusable
         for parked in list(self._parked.values()):
             self._deliver(parked.order)
+
+    def _located(self, order: pb.Located) -> None:
+        if not self._seekers.answer(order.query, order.replica):
+            self.counts["unknown_query"] += 1
 
     def _refuse(self, turn: Turn, refusal: Refusal) -> None:
         self._tell(turn, lambda waiter: waiter.refused(refusal))

@@ -11,7 +11,7 @@ import grpc
 from luftpause.dataplane.ledger import Ledger, Line
 from luftpause.dataplane.memory import Memory
 from luftpause.dataplane.session import Call, Session, Timing
-from luftpause.dataplane.turns import Ask, Replica, ReturnReason, Usage, Waiter
+from luftpause.dataplane.turns import Ask, Found, Replica, ReturnReason, Usage, Waiter
 from luftpause.kit import clock as clocks
 from luftpause.kit import protocol
 from luftpause.kit.config import DataplaneConfig
@@ -172,6 +172,12 @@ class SessionLink:
 
     def end_run(self, run: str, principal: str = "") -> None:
         self.ledger.end_run(run, principal)
+
+    def locate(self, response: str, principal: str, found: Found) -> str:
+        return self.ledger.locate(response, principal, found)
+
+    def unseek(self, query: str) -> None:
+        self.ledger.unseek(query)
 
     def suspect(self, replica: str, reason: str) -> None:
         self.ledger.suspect(replica, reason)

@@ -4,11 +4,14 @@
 synchronous and never blocks: facts go into a batch, answers come back by the turn's `Waiter` callbacks, on the same loop.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
 from msgspec import Struct
+
+Found = Callable[[str], None]
+"""Told the name of a replica, once; empty: nobody knows, or nobody can be asked."""
 
 
 class TurnClass(Enum):
@@ -142,6 +145,14 @@ class Scheduler(Protocol):
     def failed(self, turn: str, reason: str) -> None: ...
 
     def end_run(self, run: str, principal: str = "") -> None: ...
+
+    def locate(self, response: str, principal: str, found: Found) -> str:
+        """Ask which replica stores a response; `found` hears it once, perhaps before this returns. The result is for `unseek`."""
+        ...
+
+    def unseek(self, query: str) -> None:
+        """The answer is not waited for any longer."""
+        ...
 
     def suspect(self, replica: str, reason: str) -> None: ...
 

@@ -141,8 +141,12 @@ def failed(turn: str, attempt: int, reason: str) -> pb.Fact:
     return pb.Fact(turn_failed=pb.TurnFailed(turn=turn, attempt=attempt, reason=name(reason)))
 
 
-def run_ended(run: str, principal: str) -> pb.Fact:
-    return pb.Fact(run_ended=pb.RunEnded(run=name(run), principal=name(principal)))
+def run_ended(run: str, principal: str, age: int) -> pb.Fact:
+    return pb.Fact(run_ended=pb.RunEnded(run=name(run), principal=name(principal), age_ms=age))
+
+
+def locate(query: str, response: str, principal: str) -> pb.Fact:
+    return pb.Fact(locate=pb.Locate(query=query, response=response, principal=name(principal)))
 
 
 def suspected(replica: str, reason: str) -> pb.Fact:

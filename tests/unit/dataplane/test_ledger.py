@@ -4,9 +4,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from luftpause.dataplane.ended import ENDED_RUNS_MAX
 from luftpause.dataplane.hello import Snapshot
 from luftpause.dataplane.ledger import PARKED_SECONDS_MAX, Ledger
 from luftpause.dataplane.memory import Memory
+from luftpause.dataplane.seeking import SEEKERS_MAX
 from luftpause.dataplane.turns import Placement, Refusal, ReturnReason
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from tests.support.scheduler_double import a_list_of
@@ -308,6 +310,144 @@ def test_a_run_ended_while_disconnected_refuses_its_held_turns_here(desk: Desk) 
     desk.take()
     desk.connect("a")
     assert desk.take() == ["run_ended", "turn_requested 1"]
+
+
+def ended(desk: Desk) -> list[tuple[str, str, int]]:
+    """The runs that were told to be over since the last call."""
+    told = [fact.run_ended for fact in desk.sent if fact.WhichOneof("fact") == "run_ended"]
+    desk.sent.clear()
+    return [(each.run, each.principal, each.age_ms) for each in told]
+
+
+def reconnect(desk: Desk) -> None:
+    desk.ledger.closed()
+    desk.connect("a")
+
+
+def test_a_run_that_was_ended_is_told_again_after_each_hello_with_its_age(desk: Desk) -> None:
+    desk.now = 100.0
+    desk.ledger.end_run("r1", "p")
+    desk.now = 100.5
+    desk.ledger.end_run("r2", "")
+    assert ended(desk) == [("r1", "p", 0), ("r2", "", 0)]
+    for now, ages in ((102.0, (2_000, 1_500)), (130.0, (30_000, 29_500))):
+        desk.now = now
+        reconnect(desk)
+        assert ended(desk) == [("r1", "p", ages[0]), ("r2", "", ages[1])]
+
+
+def test_a_run_ended_between_hello_and_welcome_is_told_once_and_refuses_what_is_held(desk: Desk) -> None:
+    held = desk.asked("t1", run="mine")
+    desk.ledger.closed()
+    desk.ledger.opening()
+    desk.ledger.end_run("mine", "")
+    assert [word.status for word in held.final if isinstance(word, Refusal)] == [409]
+    desk.take()
+    desk.ledger.opened()
+    assert desk.take() == ["run_ended"]
+
+
+def test_a_run_that_had_a_turn_since_it_was_ended_goes_on(desk: Desk) -> None:
+    desk.asked("t0", run="r")
+    desk.place("t0")
+    desk.ledger.end_run("r", "")
+    desk.ledger.finished("t0", "stop", None, paused=False)
+    desk.sent.clear()
+    reconnect(desk)
+    assert ended(desk) == [("r", "", 0)]
+    desk.asked("t1", run="r")
+    reconnect(desk)
+    assert ended(desk) == [("r", "", 0)]  # held only
+    desk.place("t1")
+    desk.sent.clear()
+    reconnect(desk)
+    assert ended(desk) == []
+
+
+def test_a_turn_of_another_principal_does_not_bring_an_ended_run_back(desk: Desk) -> None:
+    desk.ledger.end_run("r", "p")
+    desk.asked("t", run="r", principal="q")
+    desk.place("t")
+    desk.sent.clear()
+    reconnect(desk)
+    assert ended(desk) == [("r", "p", 0)]
+
+
+def test_ended_runs_are_forgotten_with_time_and_beyond_their_number(desk: Desk) -> None:
+    desk.ledger.end_run("old", "")
+    desk.now = 1_799.0
+    desk.ledger.end_run("new", "")
+    desk.sent.clear()
+    reconnect(desk)
+    assert [run for run, _, _ in ended(desk)] == ["old", "new"]
+    desk.now = 1_800.0
+    reconnect(desk)
+    assert [run for run, _, _ in ended(desk)] == ["new"]
+    for number in range(ENDED_RUNS_MAX):
+        desk.ledger.end_run(f"r{number}", "")
+    desk.sent.clear()
+    reconnect(desk)
+    runs = [run for run, _, _ in ended(desk)]
+    assert (len(runs), runs[0], runs[-1]) == (ENDED_RUNS_MAX, "r0", f"r{ENDED_RUNS_MAX - 1}")
+
+
+def test_a_run_that_another_dataplane_ended_is_forgotten(desk: Desk) -> None:
+    desk.asked("t", principal="p")
+    desk.place("t")
+    desk.ledger.finished("t", "stop", None, paused=False)
+    assert len(desk.ledger.memory.runs) == 1
+    desk.ledger.absorb(pb.Order(run_forgotten=pb.RunForgotten(run="r", principal="")))
+    assert len(desk.ledger.memory.runs) == 1
+    desk.ledger.absorb(pb.Order(run_forgotten=pb.RunForgotten(run="r", principal="p")))
+    assert len(desk.ledger.memory.runs) == 0
+    desk.sent.clear()
+    reconnect(desk)
+    assert ended(desk) == []  # whoever ended it says so
+
+
+def test_where_a_response_is_stored_is_answered_once(desk: Desk) -> None:
+    found: list[str] = []
+    desk.ledger.locate("resp_1", "p", found.append)
+    asked = desk.sent[-1].locate
+    assert (asked.response, asked.principal, len(asked.query)) == ("resp_1", "p", 26)
+    order = pb.Order(located=pb.Located(query=asked.query, replica="b", run="r"))
+    desk.ledger.absorb(order)
+    desk.ledger.absorb(order)
+    assert found == ["b"]
+    assert desk.ledger.counts["unknown_query"] == 1
+
+
+def test_nobody_to_ask_where_a_response_is_stored_is_an_answer_too(desk: Desk) -> None:
+    found: list[str] = []
+    desk.ledger.locate("resp_1", "", found.append)
+    assert found == []
+    desk.ledger.closed()
+    assert found == [""]
+    desk.ledger.locate("resp_1", "", found.append)
+    desk.ledger.opening()
+    desk.ledger.locate("resp_1", "", found.append)
+    assert found == ["", "", ""]
+    desk.ledger.opened()
+    desk.sent.clear()
+    desk.ledger.locate("x" * 600, "", found.append)  # no engine makes such an id
+    assert desk.sent == []
+    assert len(found) == 4
+
+
+def test_an_answer_that_is_not_waited_for_goes_nowhere(desk: Desk) -> None:
+    found: list[str] = []
+    query = desk.ledger.locate("resp_1", "", found.append)
+    desk.ledger.unseek(query)
+    desk.ledger.absorb(pb.Order(located=pb.Located(query=query, replica="b")))
+    desk.ledger.closed()
+    assert found == []
+
+
+def test_too_many_open_queries_answer_the_oldest(desk: Desk) -> None:
+    found: list[int] = []
+    for number in range(SEEKERS_MAX + 2):
+        desk.ledger.locate("resp", "", lambda _, number=number: found.append(number))
+    assert found == [0, 1]
 
 
 def test_one_turn_id_can_be_asked_once(desk: Desk) -> None:

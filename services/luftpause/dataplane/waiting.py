@@ -1,0 +1,27 @@
+"""What does the ledger keep of a turn, from its ask to its end?"""
+
+from msgspec import Struct
+
+from luftpause.dataplane.turns import Ask, Waiter
+from luftpause.kit.wire.v1 import scheduler_pb2 as pb
+
+
+class Turn(Struct):
+    """`run` is empty until an order names it."""
+
+    ask: Ask
+    waiter: Waiter
+    arrived: float
+    attempt: int = 1
+    run: str = ""
+    without: tuple[str, ...] = ()  # replicas that could not be reached
+    replica: str = ""  # empty: held
+    started: bool = False
+    asked_in: int = 0  # the session
+
+
+class Parked(Struct, frozen=True):
+    """A place on a replica that is not announced yet."""
+
+    order: pb.Placed
+    since: float
