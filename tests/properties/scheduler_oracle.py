@@ -56,6 +56,7 @@ class Oracle:
         self.turns: dict[str, Turn] = {}
         self.memory = Memory(settings.tool_call_memory_seconds)
         self.left: list[tuple[float, str, str, bytes, float]] = []  # abandoned while held: when, run, caller, body, arrival
+        self.ended: dict[str, float] = {}
         self.serial = 0
         self.said: list[tuple[object, ...]] = []
 
@@ -103,6 +104,9 @@ class Oracle:
         name = event.run or self.memory.recognise(event, self.runs, self.now) or event.fresh_run
         if not any(self.serves(engine, event.model) for engine in self.engines.values()):
             self.said.append(("refuse", event.turn, "model_not_found"))
+            return
+        if event.run and event.arrived < self.ended.get(name, 0.0):  # a former life's
+            self.said.append(("refuse", event.turn, "run_ended"))
             return
         run = self.runs.setdefault(name, Run(name, self.now))
         run.seen, run.ended = self.now, False
@@ -178,6 +182,7 @@ class Oracle:
         for turn in [t for t, turn in self.turns.items() if turn.run == name and not turn.replica]:
             self.said.append(("refuse", turn, "run_ended"))
             self.drop(turn)
+        self.ended[name] = self.now
         if name in self.runs:
             self.memory.forget(name)
             self.runs[name].ended = True

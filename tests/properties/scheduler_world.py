@@ -254,7 +254,8 @@ class World:
     def make_end_run(self, x: int, y: int) -> RunEnded | None:
         runs = sorted(self.state.runs.values(), key=lambda run: run.key)
         run = runs[x % len(runs)] if runs else None
-        return RunEnded(self.now, run.id, run.principal) if run else None
+        ended = (None, self.now, self.now - 0.5, self.now - 40.0)[y % 4]
+        return RunEnded(self.now, run.id, run.principal, ended) if run and y % 5 else RunEnded(self.now, "r-one", "", ended)
 
     def make_config(self, x: int, y: int) -> ConfigChanged:
         kept = tuple(spec for number, spec in enumerate(SPECS) if not x >> number & 1)

@@ -31,6 +31,7 @@ TUNINGS = st.builds(
     expiries_per_step_max=st.sampled_from((1000, 2)),
     runs_per_id_max=st.sampled_from((4, 1)),
     ids_per_run_max=st.sampled_from((256, 2)),
+    ended_runs_max=st.sampled_from((100_000, 2)),
 )
 
 
@@ -61,6 +62,7 @@ def test_when_all_turns_have_ended_nothing_stays_counted_reserved_or_remembered(
     assert not state.ids
     assert not state.responses
     assert not state.twins
+    assert not state.ended_runs
     assert not any(state.phases)
     assert not state.ranks
     assert not state.timers

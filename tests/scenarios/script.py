@@ -225,17 +225,18 @@ def request(s: Script, subjects: list[str], o: Options) -> Event:
 
 def hello(s: Script, subjects: list[str], o: Options) -> Event:
     runs: tuple[RunMemory, ...] = ()
+    then = s.now - float(o.get("ago", "0"))
     if "run" in o:
         turn_class = TurnClass.BATCH if o.get("class") == "batch" else TurnClass.INTERACTIVE
-        branches = (PausedBranch(listed(o, "paused"), s.now),) if "paused" in o else ()
+        branches = (PausedBranch(listed(o, "paused"), then),) if "paused" in o else ()
         lane = LaneMemory(o.get("model", "m"), o["home"], int(o.get("seq", "1")), branches)
-        known = tuple(ToolCallMemory(id_, o.get("head", "").encode(), s.now) for id_ in listed(o, "known"))
-        runs = (RunMemory(o["run"], turn_class, o.get("caller", ""), lane.turn_seq, s.now, "", (lane,), known),)
+        known = tuple(ToolCallMemory(id_, o.get("head", "").encode(), then) for id_ in listed(o, "known"))
+        runs = (RunMemory(o["run"], turn_class, o.get("caller", ""), lane.turn_seq, then, "", (lane,), known),)
     turns: list[TurnMemory] = []
     for text in listed(o, "turns"):
         turn, _, place = text.partition("@")
         replica, _, run = place.partition("/")
-        turns.append(TurnMemory(turn, s.attempts.get(turn, 1), run, "m", replica, 1, TurnClass.INTERACTIVE, "", s.now))
+        turns.append(TurnMemory(turn, s.attempts.get(turn, 1), run, "m", replica, 1, TurnClass.INTERACTIVE, "", then))
     return Resync(s.now, subjects[0], o.get("session", "s1"), o.get("boot", "b1"), runs, tuple(turns))
 
 
@@ -265,6 +266,6 @@ EVENTS: dict[str, Callable[[Script, list[str], Options], Event]] = {
     "fail": lambda s, w, o: TurnFailed(s.now, o.get("on", "d"), w[0], s.attempt(w[0], o), o.get("reason", "engine_died")),
     "abandon": lambda s, w, o: TurnAbandoned(s.now, o.get("on", "d"), w[0], s.attempt(w[0], o)),
     "return": lambda s, w, o: TurnReturned(s.now, o.get("on", "d"), w[0], s.attempt(w[0], o), o["from"], ReturnReason(o["reason"])),
-    "end-run": lambda s, w, o: RunEnded(s.now, w[0], o.get("principal", "")),
+    "end-run": lambda s, w, o: RunEnded(s.now, w[0], o.get("principal", ""), s.now - float(o["ago"]) if "ago" in o else None),
     "config": lambda s, w, o: ConfigChanged(s.now, tuple(s.specs[name] for name in w)),
 }

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.decisions import Probe
+from luftpause.scheduler.core.decisions import EndRun, Probe
 from luftpause.scheduler.core.events import (
     DataplaneAlive,
     DataplaneLost,
@@ -21,6 +21,7 @@ from luftpause.scheduler.core.placement import count_in_flight, drop_waiting, re
 from luftpause.scheduler.core.queues import replicas_changed
 from luftpause.scheduler.core.responses import remember_response
 from luftpause.scheduler.core.runs import add_branch, drop_branch, lane_of, move_home, put_run, run_key, with_lane
+from luftpause.scheduler.core.tombstones import ended_at
 from luftpause.scheduler.core.turns import end, expired
 
 
@@ -54,7 +55,7 @@ def resync(d: Draft, e: Resync) -> None:
         ),
     )
     for run in e.runs:
-        _merge_run(d, run, ended)
+        _merge_run(d, e.dataplane, run, ended)
     for turn in e.turns:
         _count_turn(d, e.dataplane, turn)
     open_gate(d)
@@ -70,12 +71,15 @@ def open_gate(d: Draft) -> None:
         replicas_changed(d)
 
 
-def _merge_run(d: Draft, memory: RunMemory, ended: set[tuple[str, str, int]]) -> None:
+def _merge_run(d: Draft, dataplane: str, memory: RunMemory, ended: set[tuple[str, str, int]]) -> None:
     """Where several dataplanes remember a run, the higher turn_seq wins, lane by lane. `ended`: turns that this Hello does not list."""
     key = run_key(memory.principal, memory.run)
     run = d.runs.get(key)
+    if memory.seen <= ended_at(d, key) or (run is not None and run.ended):
+        d.decisions.append(EndRun(memory.run, memory.principal, dataplane))
+        return
     if run is None:
-        run = Run(key, memory.run, memory.principal, memory.caller, memory.turn_class, memory.parent, seen=memory.seen)
+        run = Run(key, memory.run, memory.principal, memory.caller, memory.turn_class, memory.parent, seen=memory.seen, asked=memory.seen)
     elif memory.turn_seq > run.turn_seq:
         run = replace(run, caller=memory.caller, turn_class=memory.turn_class, parent=memory.parent or run.parent)
     run = put_run(d, replace(run, turn_seq=max(run.turn_seq, memory.turn_seq), seen=max(run.seen, memory.seen)))
@@ -125,7 +129,7 @@ def _count_turn(d: Draft, dataplane: str, memory: TurnMemory) -> None:
         drop_waiting(d, known)
     key = run_key(memory.principal, memory.run) if memory.kind is Kind.GENERATIVE else ""
     if key and key not in d.runs:
-        put_run(d, Run(key, memory.run, memory.principal, memory.caller, memory.turn_class, seen=memory.placed))
+        put_run(d, _run_of(d, key, memory))
     turn = Turn(
         id=memory.turn, attempt=memory.attempt, dataplane=dataplane, run=key, run_id=memory.run, model=memory.model, kind=memory.kind.value,
         turn_class=memory.turn_class, caller=memory.caller, principal=memory.principal, flow=run_key(memory.principal, memory.caller),
@@ -137,6 +141,13 @@ def _count_turn(d: Draft, dataplane: str, memory: TurnMemory) -> None:
     put_dataplane(d, replace(holder, turns=holder.turns.set(turn.id, True)))
     count_caller(d, turn.flow, in_flight=1)
     count_in_flight(d, turn, counted_now=False)
+
+
+def _run_of(d: Draft, key: str, memory: TurnMemory) -> Run:
+    """A run of which only this turn is known; it may have been ended since the turn began."""
+    over = memory.placed <= ended_at(d, key)
+    at = memory.placed
+    return Run(key, memory.run, memory.principal, memory.caller, memory.turn_class, seen=at, asked=at, ended=over)
 
 
 def lost(d: Draft, e: DataplaneLost) -> None:

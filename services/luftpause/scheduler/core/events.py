@@ -31,10 +31,16 @@ class Usage(Struct, frozen=True, gc=False):
 
 
 class Load(Struct, frozen=True, gc=False):
-    """Requests inside an engine: summed over its rows for one model."""
+    """
+    Requests inside an engine: summed over its rows for one model.
+
+    `kv_tokens`: how many tokens its KV memory holds; `kv_used`: by requests that run. None: it does not say.
+    """
 
     running: int
     waiting: int
+    kv_tokens: int | None = None
+    kv_used: int | None = None
 
 
 class ReplicaSpec(Struct, frozen=True, gc=False):

@@ -97,6 +97,7 @@ class Run(Struct, frozen=True, gc=False):
     parent: str = ""
     turn_seq: int = 0
     seen: float = 0.0
+    asked: float = 0.0  # when its newest turn came
     lanes: tuple[Lane, ...] = ()
     held: tuple[str, ...] = ()  # its turns that wait
     in_flight: int = 0
@@ -250,6 +251,7 @@ class Timer(IntEnum):
     IDS = 8
     TWIN = 9
     RESPONSE = 10
+    TOMBSTONE = 11
 
 
 Due = tuple[float, int, str, str]  # when, which Timer, of whom, a detail
@@ -276,6 +278,8 @@ class State(Struct, frozen=True, gc=False):
     ids: "Map[IdKey, Known]" = Map()
     responses: "Map[tuple[str, str], ResponseHome]" = Map()  # (principal, response id)
     twins: "Map[TwinKey, tuple[Twin, ...]]" = Map()  # oldest first
+    ended_runs: "Map[str, float]" = Map()  # run key -> when it was ended
+    ended_order: SortedSet[tuple[float, str]] = SortedSet()  # the same, oldest first
     identifying: SortedSet[str] = SortedSet()
     queues: "Map[QueueKey, Queue]" = NO_QUEUES
     queue_keys: SortedSet[QueueKey] = SortedSet()

@@ -9,9 +9,10 @@ from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, put
 from luftpause.scheduler.core.model import GENERATIVE, Run, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.placement import place_or_hold, placed, queue_key, refuse
 from luftpause.scheduler.core.runs import put_run, run_key, store_run
+from luftpause.scheduler.core.tombstones import ended_at
 from luftpause.scheduler.core.turns import end
 from luftpause.scheduler.core.twins import inherited
-from luftpause.scheduler.core.verdicts import Refusal, candidates, verdict
+from luftpause.scheduler.core.verdicts import RUN_ENDED, Refusal, candidates, verdict
 
 
 def requested(d: Draft, e: TurnRequested) -> None:
@@ -26,6 +27,9 @@ def requested(d: Draft, e: TurnRequested) -> None:
         if isinstance(judged, Refusal):  # before it is registered anywhere
             refuse(d, turn, judged)
             return
+    if d.ended_runs and identity.stated and turn.arrived < ended_at(d, run_key(e.principal, turn.run_id)):
+        refuse(d, turn, RUN_ENDED)  # it was held when the run was ended, and did not hear of it
+        return
     dataplane = dataplane_of(d, e.dataplane)
     put_dataplane(d, replace(dataplane, turns=dataplane.turns.set(turn.id, True)))
     if identity.unknown_ids and _others_active(d, e.dataplane):
@@ -61,6 +65,7 @@ def _asked_again(d: Draft, turn: Turn, e: TurnRequested) -> bool:
 
 def admit(d: Draft, turn: Turn) -> None:
     """Its run is known now: place it or hold it."""
+    asked = turn.arrived
     if d.twins:
         turn = replace(turn, arrived=inherited(d, turn))
     if turn.kind == GENERATIVE:
@@ -68,11 +73,12 @@ def admit(d: Draft, turn: Turn) -> None:
         turn = replace(turn, run=key)
         run = d.runs.get(key)
         if run is None:
-            run = Run(key, turn.run_id, turn.principal, turn.caller, turn.turn_class, turn.parent, seen=d.now)
+            run = Run(key, turn.run_id, turn.principal, turn.caller, turn.turn_class, turn.parent, seen=d.now, asked=asked)
             put_run(d, carried(d, run, turn))
         else:
-            run = carried(d, replace(run, turn_class=turn.turn_class, caller=turn.caller, seen=d.now, ended=False), turn)
-            store_run(d, run)
+            asked = max(asked, run.asked)
+            run = replace(run, turn_class=turn.turn_class, caller=turn.caller, seen=d.now, asked=asked, ended=False)
+            store_run(d, carried(d, run, turn))
     place_or_hold(d, turn)
 
 

@@ -18,8 +18,7 @@ def response_seen(d: Draft, e: ResponseSeen) -> None:
 
 def response_sought(d: Draft, e: ResponseSought) -> None:
     known = d.responses.get((e.principal, e.response))
-    run = d.runs.get(known.run) if known else None
-    d.decisions.append(Located(e.dataplane, e.query, known.replica if known else "", run.id if run else ""))
+    d.decisions.append(Located(e.dataplane, e.query, known.replica if known else "", known.run if known else ""))
 
 
 def remember_response(d: Draft, run: Run, response: str, replica: str, seen: float) -> Run:

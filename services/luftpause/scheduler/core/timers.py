@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from luftpause.scheduler.core import dataplanes, identity, replicas, requests, runs, turns, twins
+from luftpause.scheduler.core import dataplanes, identity, replicas, requests, runs, tombstones, turns, twins
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.indexes import Draft, put_second, put_turn
 from luftpause.scheduler.core.model import Due, Replica, Timer, Turn, TurnPhase
@@ -75,6 +75,8 @@ def _forgotten(d: Draft, timer: Timer, of: str, detail: str) -> None:
             twins.forget_twins(d, (of, detail))
         case Timer.RESPONSE:
             d.responses = d.responses.delete((detail, of)) if (detail, of) in d.responses else d.responses
+        case Timer.TOMBSTONE:
+            tombstones.sweep(d)
         case Timer.GATE | Timer.IDENTITY | Timer.RESERVE | Timer.LOAD | Timer.NO_REPLICA | Timer.LOST:
             pass  # handled by _fired
         case _:

@@ -1,176 +1,284 @@
 """What does the scheduler look like from outside?
 
-`overview` is what `GET :5001/status` shows. It walks replicas, held turns and callers, never all runs: those are counted as they change.
+`overview` is what `GET :5001/status` shows. It walks replicas, queues, dataplanes and what is shown of held turns and callers; never all
+runs, turns or callers: those are counted as they change (`Shares`).
 """
+
+import heapq
+from collections.abc import Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.admission import limit, load_unknown
+from luftpause.scheduler.core.admission import burst_limit, limit, load_unknown
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.events import TurnClass
-from luftpause.scheduler.core.indexes import thaw
-from luftpause.scheduler.core.model import PHASES, UNLIMITED, QueueKey, Replica, State, Turn
-from luftpause.scheduler.core.queues import bound_home
+from luftpause.scheduler.core.indexes import Draft, thaw
+from luftpause.scheduler.core.model import GENERATIVE, PHASES, UNLIMITED, PlaceInFlow, Queue, Replica, State, Turn, TurnPhase
 from luftpause.scheduler.core.runs import phase_slot
+from luftpause.scheduler.core.serving import bound_home
+from luftpause.scheduler.core.settings import Settings
 
-CLASSES = tuple(TurnClass)
+CLASSES = tuple(turn_class.name.lower() for turn_class in TurnClass)  # a class's number is its index
 HELD_SHOWN_MAX = 200
 CALLERS_SHOWN_MAX = 200
+IN_FLIGHT = TurnPhase.IN_FLIGHT
+
+Place = tuple[PlaceInFlow, str]  # where it stands, and which flow or turn
+
+
+class Shown(Struct, frozen=True, gc=False):
+    """How much of the long lists: so many held turns, and callers in each list of callers."""
+
+    held: int = HELD_SHOWN_MAX
+    callers: int = CALLERS_SHOWN_MAX
 
 
 class ReplicaView(Struct, frozen=True):
-    """`cap` None: not capped. `load`: known, unknown (metrics went missing), or none (it never had any)."""
+    """
+    `cap` None: not capped. `load`: known, unknown (metrics went missing), or none (it never had any).
+
+    `burst`: turns placed since the last report and still in flight; `burst_max` None: unlimited. `held`: turns that wait for this replica
+    and may go nowhere else. `health_seconds`: how long it has been in this health. `paused_interactive`: places kept for paused runs.
+    """
 
     name: str
     url: str
     kind: str
     health: str
+    health_seconds: float
+    misses: int
+    probed_seconds_ago: float | None
+    suspected_by: tuple[str, ...]  # dataplanes that could not connect
+    unusable_by: tuple[str, ...]  # dataplanes that lack its key
     models: tuple[str, ...] | None
     apis: tuple[str, ...]
     in_flight: int
+    in_flight_by_class: dict[str, int]
     passes: int
+    held: int
     cap: int | None
+    max_in_flight: int | None
+    burst: int
+    burst_max: int | None
+    busy: bool
     load: str
     running: int | None
     waiting: int | None
     load_age_seconds: float | None
     paused_interactive: int
-    probed_seconds_ago: float | None
+
+
+class DataplaneView(Struct, frozen=True):
+    """`turns`: held and in flight."""
+
+    name: str
+    connected: bool
+    turns: int
+    suspects: tuple[str, ...]
+    unusable: tuple[str, ...]
 
 
 class HeldView(Struct, frozen=True):
-    """`waits_for`: the replicas that it may go to, or why there are none."""
+    """`waits_for`: the replicas that it may go to, or why there are none. `home`: the only one, where that is bound."""
 
     turn: str
     run: str
     turn_class: str
     caller: str
     model: str
+    kind: str
+    dataplane: str
     reason: str
     held_seconds: float
+    home: str
     waits_for: str
 
 
 class HeldCount(Struct, frozen=True):
     name: str
     held: int
-    in_flight: int | None
+    in_flight: int
     longest_wait_seconds: float
 
 
+class CallerView(Struct, frozen=True):
+    """`longest_wait_seconds` None: not worked out in this list. Single passes are counted too."""
+
+    name: str
+    held: int
+    in_flight: int
+    by_class: dict[str, dict[str, int]]  # class -> held, in_flight
+    longest_wait_seconds: float | None
+
+
 class Overview(Struct, frozen=True):
-    """`held_by_caller` and `held_turns` are cut; `held` is the whole number."""
+    """`held_by_caller`, `callers_busiest` and `held_turns` are cut (see `Shown`); `held` and `callers` are the whole numbers."""
 
     policy: str
+    settings: Settings
     placing: bool  # False: still waiting for dataplanes after a start
     uptime_seconds: float
-    dataplanes: dict[str, bool]  # connected?
+    dataplanes: tuple[DataplaneView, ...]
     replicas: tuple[ReplicaView, ...]
+    replicas_removed: tuple[ReplicaView, ...]  # no longer configured, but something is still counted there
     held: int
     held_by_class: tuple[HeldCount, ...]
-    held_by_caller: tuple[HeldCount, ...]
-    held_turns: tuple[HeldView, ...]
+    held_by_reason: dict[str, dict[str, int]]  # reason -> class -> count
+    held_by_caller: tuple[CallerView, ...]  # longest wait first
+    callers: int  # with a turn held or in flight
+    callers_busiest: tuple[CallerView, ...]  # most in flight first
+    held_turns: tuple[HeldView, ...]  # oldest first
     runs: dict[str, dict[str, int]]  # phase -> class -> count
     counters: dict[str, int]
 
 
-def overview(state: State, now: float) -> Overview:
-    """The state as a person wants to see it at `now`. Costs a few microseconds per replica, held turn shown and caller."""
-    held = [turn for key in state.queue_keys for turn in _turns_of(state, key)]
+# ---- counted as it changes --------------------------------------------------------------------------------------
+
+
+class Shares:
+    """Who has how many turns: kept by whoever sees each event, as the state itself counts no finer than it decides."""
+
+    def __init__(self) -> None:
+        self.in_flight: tuple[dict[str, int], ...] = ({}, {})  # by class: replica -> generative turns
+        self.held: tuple[dict[HoldReason | None, int], ...] = ({}, {})  # by class
+        self.callers: dict[str, list[int]] = {}  # flow -> held and in flight of class 0, of class 1
+        self.health_since: dict[str, float] = {}  # replica -> when its health last changed
+        self._by_in_flight: dict[int, dict[str, None]] = {}  # number of turns in flight -> flows
+
+    def count(self, turn: Turn, by: int) -> None:
+        """The turn begins (1) or ceases (-1) to be held, or to be in flight."""
+        flow, turn_class = turn.flow, turn.turn_class
+        counts = self.callers.get(flow)
+        if counts is None:
+            counts = self.callers[flow] = [0, 0, 0, 0]
+        if turn.phase is IN_FLIGHT:
+            if turn.kind == GENERATIVE:
+                _add(self.in_flight[turn_class], turn.replica, by)
+            before = counts[1] + counts[3]
+            counts[2 * turn_class + 1] += by
+            self._move(flow, before, before + by)
+        else:
+            _add(self.held[turn_class], turn.reason, by)
+            counts[2 * turn_class] += by
+        if counts == [0, 0, 0, 0]:
+            del self.callers[flow]
+
+    def busiest(self) -> Iterator[str]:
+        """Flows with turns in flight, most first."""
+        for number in sorted(self._by_in_flight, reverse=True):
+            yield from self._by_in_flight[number]
+
+    def _move(self, flow: str, before: int, after: int) -> None:
+        if before:
+            flows = self._by_in_flight[before]
+            del flows[flow]
+            if not flows:
+                del self._by_in_flight[before]
+        if after:
+            self._by_in_flight.setdefault(after, {})[flow] = None
+
+
+def shares_of(state: State) -> Shares:
+    """Counted from scratch: costs a microsecond per turn."""
+    shares = Shares()
+    for turn in state.turns.values():
+        shares.count(turn, 1)
+    return shares
+
+
+def _add(counts: dict[str, int] | dict[HoldReason | None, int], key: str | HoldReason | None, by: int) -> None:
+    left = counts.get(key, 0) + by  # pyright: ignore[reportArgumentType]
+    if left:
+        counts[key] = left  # pyright: ignore[reportArgumentType]
+    else:
+        del counts[key]  # pyright: ignore[reportArgumentType]
+
+
+# ---- the overview -----------------------------------------------------------------------------------------------
+
+
+def overview(state: State, now: float, shares: Shares | None = None, shown: Shown | None = None) -> Overview:
+    """The state as a person wants to see it at `now`. `shares` None: counted now, which costs a microsecond per turn."""
+    shares = shares_of(state) if shares is None else shares
+    shown = shown or Shown()
+    removed = sorted(name for name, replica in state.replicas.items() if replica.removed)
     return Overview(
         policy=state.settings.policy,
+        settings=state.settings,
         placing=state.open,
         uptime_seconds=round(now - state.started_at, 3),
-        dataplanes={name: state.dataplanes[name].connected for name in state.dataplane_names},
-        replicas=tuple(_replica(state, state.replicas[name], now) for name in state.names),
-        held=len(held) + len(state.identifying),
-        held_by_class=_by_class(held, now),
-        held_by_caller=_by_caller(state, held, now),
-        held_turns=_oldest(state, held, now),
-        runs={phase: {c.name.lower(): state.phases[phase_slot(phase, c)] for c in CLASSES} for phase in PHASES},
+        dataplanes=tuple(_dataplane(state, name) for name in state.dataplane_names),
+        replicas=_replicas(state, state.names, shares, now),
+        replicas_removed=_replicas(state, removed, shares, now),
+        held=sum(queue.size for queue in state.queues.values()) + len(state.identifying),
+        held_by_class=_by_class(state, shares, now),
+        held_by_reason=_by_reason(shares),
+        held_by_caller=_by_caller(state, shares, shown.callers, now),
+        callers=len(shares.callers),
+        callers_busiest=_busiest(shares, shown.callers),
+        held_turns=_oldest(state, shown.held, now),
+        runs={phase: {name: state.phases[phase_slot(phase, number)] for number, name in enumerate(CLASSES)} for phase in PHASES},
         counters={name: state.counters[name] for name in sorted(state.counters)},
     )
 
 
-def _turns_of(state: State, key: QueueKey) -> list[Turn]:
-    queue = state.queues[key]
-    return [state.turns[id_] for _, flow in queue.heads for _, id_ in queue.flows[flow]]
+def _dataplane(state: State, name: str) -> DataplaneView:
+    dataplane = state.dataplanes[name]
+    return DataplaneView(name, dataplane.connected, len(dataplane.turns), dataplane.suspects, dataplane.unusable)
 
 
-def _replica(state: State, replica: Replica, now: float) -> ReplicaView:
+def held_for(state: State) -> dict[str, dict[int, int]]:
+    """How many turns wait for a home that binds them: replica -> class -> count."""
+    d = thaw(state)
+    found: dict[str, dict[int, int]] = {}
+    for key in state.queue_keys:
+        if home := bound_home(d, key):
+            classes = found.setdefault(home, dict.fromkeys(range(len(CLASSES)), 0))
+            classes[key.turn_class] += state.queues[key].size
+    return found
+
+
+def cap_of(state: State, replica: Replica) -> int | None:
+    """Most turns in flight there, single passes among them; None: not capped."""
     cap = limit(replace(replica, passes=0), state.settings)  # shown beside all turns in flight
+    return None if cap >= UNLIMITED else cap
+
+
+def _replicas(state: State, names: tuple[str, ...] | list[str], shares: Shares, now: float) -> tuple[ReplicaView, ...]:
+    held = held_for(state)
+    return tuple(_replica(state, state.replicas[name], shares, sum(held.get(name, {}).values()), now) for name in names)
+
+
+def _replica(state: State, replica: Replica, shares: Shares, held: int, now: float) -> ReplicaView:
     load = replica.load
+    burst_max = burst_limit(replica, state.settings)
+    since = shares.health_since.get(replica.name, state.started_at)
+    dataplanes = [state.dataplanes[name] for name in state.dataplane_names]
     return ReplicaView(
         name=replica.name,
         url=replica.spec.url,
         kind=replica.spec.kind.value,
         health=replica.health.value,
+        health_seconds=round(now - since, 3),
+        misses=replica.misses,
+        probed_seconds_ago=round(now - replica.probed_at, 3) if replica.probed_at else None,
+        suspected_by=tuple(each.name for each in dataplanes if replica.name in each.suspects),
+        unusable_by=tuple(each.name for each in dataplanes if replica.name in each.unusable),
         models=replica.models,
         apis=replica.apis,
         in_flight=replica.in_flight,
+        in_flight_by_class={name: shares.in_flight[number].get(replica.name, 0) for number, name in enumerate(CLASSES)},
         passes=replica.passes,
-        cap=None if cap >= UNLIMITED else cap,
+        held=held,
+        cap=cap_of(state, replica),
+        max_in_flight=replica.spec.max_in_flight,
+        burst=replica.burst,
+        burst_max=None if burst_max >= UNLIMITED else burst_max,
+        busy=replica.busy,
         load="known" if load else "unknown" if load_unknown(replica) else "none",
         running=load.running if load else None,
         waiting=load.waiting if load else None,
         load_age_seconds=round(now - replica.load_at, 3) if load else None,
         paused_interactive=replica.reserved,
-        probed_seconds_ago=round(now - replica.probed_at, 3) if replica.probed_at else None,
     )
-
-
-def _by_class(held: list[Turn], now: float) -> tuple[HeldCount, ...]:
-    found: list[HeldCount] = []
-    for turn_class in CLASSES:
-        mine = [turn.arrived for turn in held if turn.turn_class == turn_class]
-        found.append(HeldCount(turn_class.name.lower(), len(mine), None, round(now - min(mine, default=now), 3)))
-    return tuple(found)
-
-
-def _by_caller(state: State, held: list[Turn], now: float) -> tuple[HeldCount, ...]:
-    """Callers with held turns, longest wait first. Callers of different principals that have one name stand apart."""
-    first: dict[str, Turn] = {}
-    for turn in held:
-        if turn.flow not in first or turn.arrived < first[turn.flow].arrived:
-            first[turn.flow] = turn
-    order = sorted(first.values(), key=lambda turn: (turn.arrived, turn.flow))[:CALLERS_SHOWN_MAX]
-    counts = [(turn, state.callers[turn.flow]) for turn in order]
-    return tuple(HeldCount(turn.caller, caller.held, caller.in_flight, round(now - turn.arrived, 3)) for turn, caller in counts)
-
-
-def _oldest(state: State, held: list[Turn], now: float) -> tuple[HeldView, ...]:
-    identifying = [state.turns[id_] for id_ in state.identifying]
-    order = sorted((*identifying, *held), key=lambda turn: (turn.arrived, turn.id))[:HELD_SHOWN_MAX]
-    d = thaw(state)
-    return tuple(
-        HeldView(
-            turn=turn.id,
-            run=turn.run_id,
-            turn_class=TurnClass(turn.turn_class).name.lower(),
-            caller=turn.caller,
-            model=turn.model,
-            reason=turn.reason.value if turn.reason else "",
-            held_seconds=round(now - turn.arrived, 3),
-            waits_for=_waits_for(state, turn, bound_home(d, turn.queue) if turn.queue else ""),
-        )
-        for turn in order
-    )
-
-
-def _waits_for(state: State, turn: Turn, home: str) -> str:
-    match turn.reason:
-        case HoldReason.STARTING:
-            return "the dataplanes that are expected after a start"
-        case HoldReason.IDENTITY:
-            return "another dataplane's report of its tool calls"
-        case HoldReason.NO_REPLICA:
-            servers = state.servers.get((turn.kind, turn.model), ())
-            return f"health of {', '.join(servers)}" if servers else f"a replica that serves {turn.model}"
-        case HoldReason.STICKY:
-            return f"room on {home or 'its home'}"
-        case HoldReason.RESERVED:
-            return "room beside paused interactive runs" + (f" on {home}" if home else "")
-        case _:
-            names = (home,) if home else state.servers.get((turn.kind, turn.model), ())
-            return f"room on {' or '.join(names)}"
