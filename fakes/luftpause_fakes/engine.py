@@ -1,13 +1,13 @@
 """Which paths does the fake engine serve, and how does it run?
 
-The engine model behind an OpenAI-compatible server. What it answers: engine_script. What can go wrong: engine_faults, by POST /_fake.
+The engine model behind a server that speaks the formats of real engines. What it answers: engine_script. What can go wrong: engine_faults,
+by POST /_fake.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
-import orjson
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -15,18 +15,24 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from luftpause.kit.errors import LuftpauseError
+from luftpause_fakes import engine_probed as probed
+from luftpause_fakes import engine_single as single
+from luftpause_fakes.engine_asked import BadRequestError, Json
+from luftpause_fakes.engine_chat import DONE, event
 from luftpause_fakes.engine_faults import FaultError, take
 from luftpause_fakes.engine_flavours import Refusal
 from luftpause_fakes.engine_model import Refused
 from luftpause_fakes.engine_options import EngineOptions
+from luftpause_fakes.engine_probed import as_json, state_of
+from luftpause_fakes.engine_read import FORMATS, Format, read_body, read_turn, refusal_of
 from luftpause_fakes.engine_state import EngineState
-from luftpause_fakes.engine_turn import TurnResponse, read_turn
-from luftpause_fakes.engine_wire import DONE, event
+from luftpause_fakes.engine_turn import TurnResponse
 from luftpause_fakes.http_server import serve_app
 
 __all__ = ["EngineOptions", "app_of", "serve"]
 
 Answering = Callable[[Request], Awaitable[ASGIApp]]
+Single = Callable[[EngineState, Json], Awaitable[Json]]
 
 
 async def serve(options: EngineOptions, announce: Path | None = None) -> None:
@@ -42,27 +48,42 @@ async def serve(options: EngineOptions, announce: Path | None = None) -> None:
 
 
 def app_of(state: EngineState) -> ASGIApp:
-    common = {
-        "/v1/chat/completions": ("POST", _chat),
-        "/v1/models": ("GET", _models),
-        "/health": ("GET", _health),
-        "/metrics": ("GET", _metrics),
-    }
-    own = {
-        "sglang": {
-            "/health_generate": ("GET", _health),
-            "/ready": ("GET", _ready),
-            "/v1/loads": ("GET", _loads),
-            "/server_info": ("GET", _info),
-        },
-        "vllm": {"/load": ("GET", _load), "/version": ("GET", _version)},
-        "llamacpp": {"/props": ("GET", _props), "/slots": ("GET", _slots)},
-    }[state.options.flavour]
-    routes = [Route("/_fake", _control, methods=["GET", "POST"])]
-    routes += [Route(path, _Endpoint(answer), methods=[method]) for path, (method, answer) in {**common, **own}.items()]
-    app = Starlette(routes=routes)
+    app = Starlette(routes=[Route("/_fake", _control, methods=["GET", "POST"]), *_routes(state)])
     app.state.engine = state
     return app
+
+
+def _routes(state: EngineState) -> list[Route]:
+    common: list[tuple[str, str, Answering]] = [
+        *(("POST", path, partial(_turn, form=form)) for path, form in FORMATS.items()),
+        ("POST", "/v1/messages/count_tokens", partial(_single, answer=_count)),
+        ("GET", "/v1/responses/{id}", _response),
+        ("DELETE", "/v1/responses/{id}", _response),
+        ("POST", "/v1/responses/{id}/cancel", _response),
+        ("GET", "/v1/models", probed.models),
+        ("GET", "/health", probed.health),
+        ("GET", "/metrics", probed.metrics),
+    ]
+    passes: list[tuple[str, str, Answering]] = [
+        ("POST", "/classify", partial(_single, answer=single.classification)),
+        ("POST", "/v1/embeddings", partial(_single, answer=single.embeddings)),
+    ]
+    own: dict[str, list[tuple[str, str, Answering]]] = {
+        "sglang": [
+            *passes,
+            ("GET", "/health_generate", probed.health),
+            ("GET", "/ready", probed.ready),
+            ("GET", "/v1/loads", probed.loads),
+            ("GET", "/server_info", probed.info),
+        ],
+        "vllm": [*passes, ("GET", "/load", probed.load), ("GET", "/version", probed.version)],
+        "llamacpp": [
+            ("POST", "/v1/embeddings", _no_embeddings),
+            ("GET", "/props", probed.props),
+            ("GET", "/slots", probed.slots),
+        ],
+    }
+    return [Route(path, _Endpoint(answer), methods=[method]) for method, path, answer in common + own[state.options.flavour]]
 
 
 class _Endpoint:
@@ -73,7 +94,7 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        state = _state(request)
+        state = state_of(request)
         if state.faults.loading:
             response: ASGIApp = _refusal(state.flavour.loading())
         else:
@@ -84,34 +105,25 @@ class _Endpoint:
         await response(scope, receive, send)
 
 
-def _state(request: Request) -> EngineState:
-    state: EngineState = request.app.state.engine
-    return state
-
-
-def _json(body: object, status: int = 200) -> Response:
-    return Response(orjson.dumps(body), status, media_type="application/json")
-
-
 def _refusal(refusal: Refusal, *, stream: bool = False) -> Response:
     if stream and refusal.in_stream:
         return Response(event(refusal.in_event()) + DONE, media_type="text/event-stream")
-    return _json(refusal.body, refusal.status)
+    return as_json(refusal.body, refusal.status)
 
 
 # ---- turns --------------------------------------------------------------------------------------------------------
 
 
-async def _chat(request: Request) -> ASGIApp:
-    state = _state(request)
+async def _turn(request: Request, form: Format) -> ASGIApp:
+    state = state_of(request)
     body = await _body(request, state.options.body_bytes_max)
     state.note(request)
-    if body is None:
+    if isinstance(body, Refusal):
         state.seen.bad += 1
-        return _json(state.flavour.error(413, f"the body is longer than {state.options.body_bytes_max} bytes", "TooLarge"), 413)
+        return _refusal(body)
     if take(state.faults, "refuse"):
         return _ordered_refusal(state)
-    turn = read_turn(state, body)
+    turn = read_turn(state, body, form)
     if isinstance(turn, Refusal):
         state.seen.bad += 1
         return _refusal(turn)
@@ -119,18 +131,18 @@ async def _chat(request: Request) -> ASGIApp:
     state.note_load()
     if isinstance(feed, Refused):
         state.seen.refused += 1
-        return _refusal(state.flavour.queue_full(feed.reason), stream=turn.stream)
+        return _refusal(state.flavour.queue_full(feed.reason), stream=turn.asked.stream)
     return TurnResponse(state, turn, feed)
 
 
-async def _body(request: Request, most: int) -> bytes | None:
-    """None: it is too long, and the rest is thrown away unread."""
+async def _body(request: Request, most: int) -> bytes | Refusal:
+    """The rest of one that is too long is thrown away unread."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
         size += len(part)
         if size > most:
-            return None
+            return Refusal(413, state_of(request).flavour.error(413, f"the body is longer than {most} bytes", "TooLarge"))
         parts.append(part)
     return b"".join(parts)
 
@@ -142,94 +154,50 @@ def _ordered_refusal(state: EngineState) -> Response:
     if faults.refuse_text is not None:
         response = Response(faults.refuse_text, status, media_type="text/html")
     else:
-        response = _json(state.flavour.error(status, "the fake engine was told to refuse", "Refused"), status)
+        response = as_json(state.flavour.error(status, "the fake engine was told to refuse", "Refused"), status)
     if faults.refuse_retry_after is not None:
         response.headers["retry-after"] = faults.refuse_retry_after
     return response
 
 
-# ---- what probes ask ----------------------------------------------------------------------------------------------
+# ---- one pass, stored responses -----------------------------------------------------------------------------------
 
 
-async def _models(request: Request) -> Response:
-    state = _state(request)
-    options = state.options
-    model = {"id": options.model, "object": "model", "created": 0, "owned_by": state.flavour.owned_by, "max_model_len": options.context}
-    return _json({"object": "list", "data": [model]})
+async def _single(request: Request, answer: Single) -> Response:
+    state = state_of(request)
+    body = await _body(request, state.options.body_bytes_max)
+    if isinstance(body, Refusal):
+        return _refusal(body)
+    if take(state.faults, "refuse"):
+        return _ordered_refusal(state)
+    try:
+        return as_json(await answer(state, read_body(state, body)))
+    except BadRequestError as error:
+        return _refusal(refusal_of(state, error))
 
 
-async def _health(request: Request) -> Response:
-    state = _state(request)
-    seconds = state.faults.health_seconds
-    if seconds is None:
-        seconds = state.options.health_seconds
-    if seconds is None:
-        seconds = state.flavour.health_seconds / state.options.speed
-    await asyncio.sleep(seconds)
-    status = state.faults.health_status
-    if state.flavour.name == "llamacpp":
-        return _json({"status": "ok"} if status == 200 else {"status": "error"}, status)
-    return Response(b"", status)
+async def _count(state: EngineState, asked: Json) -> Json:
+    return single.token_count(state, asked)
 
 
-async def _ready(request: Request) -> Response:
-    return Response(b"", _state(request).faults.health_status)
+async def _no_embeddings(request: Request) -> Response:
+    flavour = state_of(request).flavour
+    return as_json(flavour.error(501, "This server does not support embeddings. Start it with `--embeddings`", "not_supported_error"), 501)
 
 
-async def _metrics(request: Request) -> Response:
-    state = _state(request)
-    if state.faults.gauges == "missing":
-        return _json(state.flavour.error(404, "Not Found", "NotFoundError"), 404)
-    return Response(state.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-async def _loads(request: Request) -> Response:
-    state = _state(request)
-    gauges = state.host.engine.gauges()
-    running, waiting = state.claimed()
-    load = {
-        "dp_rank": 0,
-        "num_running_reqs": running,
-        "num_waiting_reqs": waiting,
-        "num_used_tokens": gauges.kv_used,
-        "max_total_num_tokens": gauges.kv_tokens,
-        "max_running_requests": state.options.running_max,
-        "token_usage": round(gauges.kv_used / gauges.kv_tokens, 4),
-    }
-    return _json({"loads": [load]})
-
-
-async def _info(request: Request) -> Response:
-    options = _state(request).options
-    return _json({"model_path": options.model, "served_model_name": options.model, "max_total_num_tokens": options.kv_tokens})
-
-
-async def _load(request: Request) -> Response:
-    return _json({"server_load": sum(_state(request).claimed())})
-
-
-async def _version(_: Request) -> Response:
-    return _json({"version": "0.32.0"})
-
-
-async def _props(request: Request) -> Response:
-    options = _state(request).options
-    return _json({
-        "total_slots": options.running_max or 4,
-        "model_alias": options.model,
-        "default_generation_settings": {"n_ctx": options.context},
-    })
-
-
-async def _slots(request: Request) -> Response:
-    state = _state(request)
-    running, _ = state.claimed()
-    total = state.options.running_max or 4
-    if request.query_params.get("fail_on_no_slot") and running >= total:
-        return _json(state.flavour.error(503, "no slot available", "unavailable_error"), 503)
-    return _json([
-        {"id": each, "n_ctx": state.options.context, "speculative": False, "is_processing": each < running} for each in range(total)
-    ])
+async def _response(request: Request) -> Response:
+    state = state_of(request)
+    id_ = str(request.path_params["id"])
+    try:
+        kept = state.kept(id_)
+        if request.method == "DELETE":
+            state.forget(id_)
+            return as_json({"id": id_, "object": "response", "deleted": True})
+    except BadRequestError as error:
+        return _refusal(refusal_of(state, error))
+    if request.method == "POST":
+        return _refusal(state.flavour.bad_request("Only responses that run in the background can be cancelled."))
+    return as_json(kept.whole)
 
 
 # ---- control ------------------------------------------------------------------------------------------------------
@@ -237,10 +205,10 @@ async def _slots(request: Request) -> Response:
 
 async def _control(request: Request) -> Response:
     """GET: counters. POST: faults (engine_faults.Faults), in the answer as they are now."""
-    state = _state(request)
+    state = state_of(request)
     if request.method == "POST":
         try:
             state.order(await request.body())
         except FaultError as error:
-            return _json({"error": {"message": str(error), "type": "invalid_request_error", "code": "bad_argument"}}, 400)
-    return _json(state.shown())
+            return as_json({"error": {"message": str(error), "type": "invalid_request_error", "code": "bad_argument"}}, 400)
+    return as_json(state.shown())

@@ -25,6 +25,7 @@ class EngineOptions(Struct, frozen=True):
     priority: Priority = "off"
     cache_report: bool = True  # SGLang's --enable-cache-report: cached_tokens in usage
     health_seconds: float | None = None  # None: as the flavour does, divided by `speed`
+    labels: tuple[str, ...] = ("negative", "neutral", "positive")  # of POST /classify
     faults: str = "{}"  # as the body of POST /_fake
     body_bytes_max: int = 64 * 1024 * 1024
 

@@ -9,12 +9,22 @@ from msgspec import Struct
 from starlette.requests import Request
 
 from luftpause_fakes import engine_metrics
+from luftpause_fakes.engine_asked import BadRequestError
 from luftpause_fakes.engine_faults import Faults, changed
 from luftpause_fakes.engine_host import EngineHost
 from luftpause_fakes.engine_options import EngineOptions
 
 Json = dict[str, Any]
 NAMES_MAX = 10_000  # header names, run ids and tasks that are counted
+RESPONSES_MAX = 1_000  # that are kept
+
+
+class Kept(Struct, frozen=True):
+    """A stored response: the conversation up to its end, as Chat Completions has it, and how it was answered."""
+
+    id: str
+    messages: list[Json]
+    whole: Json = {}
 
 
 class Seen(Struct):
@@ -44,6 +54,23 @@ class EngineState:
         self._boot = secrets.token_hex(4)
         self._numbers = 0
         self._frozen = (0, 0)
+        self._kept: dict[str, Kept] = {}
+
+    def keep(self, kept: Kept, whole: Json) -> None:
+        """Store a response; the oldest one goes if there are too many."""
+        self._kept[kept.id] = Kept(kept.id, kept.messages, whole)
+        if len(self._kept) > RESPONSES_MAX:
+            del self._kept[next(iter(self._kept))]
+
+    def kept(self, response: str) -> Kept:
+        """Raises BadRequestError."""
+        if response not in self._kept:
+            raise BadRequestError(f"Response with id '{response}' not found.", 404)
+        return self._kept[response]
+
+    def forget(self, response: str) -> None:
+        """Raises BadRequestError."""
+        del self._kept[self.kept(response).id]
 
     def next_id(self) -> str:
         """A fresh id that no other engine gives."""

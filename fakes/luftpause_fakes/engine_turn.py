@@ -1,28 +1,21 @@
-"""What happens to one turn at the fake engine, from its body to the last byte of its answer?"""
+"""What happens to one turn at the fake engine, from its place in the queue to the last byte of its answer?"""
 
 import asyncio
 import contextlib
 import math
 import time
 from collections.abc import AsyncGenerator
-from typing import Any
 
 import orjson
-from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
-from luftpause_fakes import engine_script
-from luftpause_fakes.engine_directives import DirectiveError
 from luftpause_fakes.engine_faults import take
 from luftpause_fakes.engine_flavours import Refusal
 from luftpause_fakes.engine_host import Feed
-from luftpause_fakes.engine_model import EngineRequest, Finished, Refused, Token
+from luftpause_fakes.engine_model import Finished, Refused, Token
+from luftpause_fakes.engine_read import Turn
 from luftpause_fakes.engine_state import EngineState
-from luftpause_fakes.engine_text import answer_segments, prompt_segments
-from luftpause_fakes.engine_wire import DONE, Writer, event
 from luftpause_fakes.http_server import hang_up
-
-Json = dict[str, Any]
 
 
 class Gone(Exception):  # noqa: N818 (it is the client's end, not an error)
@@ -35,108 +28,6 @@ class Died(Exception):  # noqa: N818
 
 class Failed(Exception):  # noqa: N818
     """A fault ordered an error."""
-
-
-class Turn(Struct, frozen=True):
-    """A turn that the engine can take."""
-
-    request: EngineRequest
-    writer: Writer
-    stream: bool
-
-
-def read_turn(state: EngineState, body: bytes) -> Turn | Refusal:
-    """A chat completion's body, or why it can't be one."""
-    flavour = state.flavour
-    try:
-        asked: Any = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        return flavour.bad_request(f"the body is not JSON: {error}")
-    if not isinstance(asked, dict):
-        return flavour.bad_request("the body must be a JSON object")
-    problem = _problem(asked)  # pyright: ignore[reportUnknownArgumentType]
-    if problem is not None:
-        return flavour.bad_request(problem)
-    model = str(asked.get("model") or state.options.model)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
-    if flavour.checks_model and model != state.options.model:
-        return flavour.not_found(model, [state.options.model])
-    try:
-        return _turn(state, asked)  # pyright: ignore[reportUnknownArgumentType]
-    except DirectiveError as error:
-        return flavour.bad_request(str(error))
-
-
-def _problem(asked: Json) -> str | None:
-    messages, tools = asked.get("messages"), asked.get("tools")
-    if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):  # pyright: ignore[reportUnknownVariableType]
-        return "'messages' is required and must be a list of objects"
-    if tools is not None and (not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools)):  # pyright: ignore[reportUnknownVariableType]
-        return "'tools' must be a list of objects"
-    if not isinstance(asked.get("stream", False), bool | None):
-        return "'stream' must be true or false"
-    if asked.get("stream_options") is not None and not asked.get("stream"):
-        return "'stream_options' can only be set when streaming"
-    return None
-
-
-def _turn(state: EngineState, asked: Json) -> Turn | Refusal:
-    options, flavour = state.options, state.flavour
-    number = state.next_id()
-    tools: list[Json] = asked.get("tools") or []
-    prompt = prompt_segments(options.model, asked["messages"], tools)
-    prompt_tokens = sum(segment.tokens for segment in prompt)
-    if prompt_tokens >= options.context:
-        return flavour.too_long(prompt_tokens, options.context)
-    allowed = asked.get("max_completion_tokens") or asked.get("max_tokens")
-    room = options.context - prompt_tokens
-    most = min(int(allowed), room) if isinstance(allowed, int) and allowed > 0 else room
-    found = engine_script.answer(
-        engine_script.Question(
-            messages=asked["messages"],
-            tools=tools,
-            tool_choice=asked.get("tool_choice") or "auto",
-            response_schema=_schema(asked.get("response_format")),
-            id_prefix=flavour.call_id_prefix,
-            id_hex=flavour.call_id_hex,
-            ids=state.faults.call_ids,
-            salt=number,
-        )
-    ).cut(most)
-    priority = asked.get("priority")
-    request = EngineRequest(
-        id=number,
-        prompt=prompt,
-        answer=answer_segments(prompt, found.message()),
-        tokens_max=most,
-        priority=priority if isinstance(priority, int) else 0,
-    )
-    stream_options: Json = asked.get("stream_options") or {}
-    writer = Writer(
-        flavour=flavour,
-        id=f"chatcmpl-{number}",
-        model=options.model,
-        created=int(time.time()),
-        answer=found,
-        cache_report=options.cache_report,
-        include_usage=bool(stream_options.get("include_usage")),
-        usage_form=state.faults.usage,
-    )
-    return Turn(request, writer, bool(asked.get("stream")))
-
-
-def _schema(response_format: Any) -> Json | None:
-    if not isinstance(response_format, dict):
-        return None
-    asked: Json = response_format  # pyright: ignore[reportUnknownVariableType]
-    match asked.get("type"):
-        case "json_schema":
-            wrapper: Json = asked.get("json_schema") or {}
-            schema: Json = wrapper.get("schema") or {"type": "object"}
-            return schema
-        case "json_object":
-            return {"type": "object", "properties": {"answer": {"type": "string"}}}
-        case _:
-            return None
 
 
 class TurnResponse:
@@ -156,7 +47,7 @@ class TurnResponse:
         watching = asyncio.create_task(self._watch(receive))
         seen = self._state.seen
         try:
-            await (self._stream(send) if self._turn.stream else self._at_once(send))
+            await (self._stream(send) if self._turn.asked.stream else self._at_once(send))
         except Failed:
             seen.failed += 1
             await self._fail(send)
@@ -191,13 +82,13 @@ class TurnResponse:
                 case Token(number=number):
                     await self._start(send, "text/event-stream; charset=utf-8")
                     upto = math.ceil(len(deltas) * number / request.answer_tokens)
-                    parts = [writer.head()] if number == 1 else []
+                    parts: list[bytes] = [writer.head()] if number == 1 else []
                     parts += [writer.part(delta, request.prompt_tokens, number) for delta in deltas[sent:upto]]
                     sent = upto
                     if parts:
                         await _send(send, b"".join(parts))
                 case Finished():
-                    self._state.seen.finished += 1
+                    self._finished(output)
                     await _send(send, writer.end(output), more=False)
                 case Refused(reason=reason):
                     await self._refused(send, self._state.flavour.queue_full(reason))
@@ -207,13 +98,18 @@ class TurnResponse:
         async for output in self._outputs():
             match output:
                 case Finished():
-                    self._state.seen.finished += 1
+                    self._finished(output)
                     await self._start(send, "application/json")
                     await _send(send, orjson.dumps(self._turn.writer.whole(output)), more=False)
                 case Refused(reason=reason):
                     await self._refused(send, self._state.flavour.queue_full(reason))
                 case Token():
                     pass
+
+    def _finished(self, finished: Finished) -> None:
+        self._state.seen.finished += 1
+        if self._turn.kept is not None:
+            self._state.keep(self._turn.kept, self._turn.writer.whole(finished))
 
     async def _outputs(self) -> AsyncGenerator[Token | Finished | Refused]:
         """What the model does, until the end. Raises Gone, Died, Failed."""
@@ -242,9 +138,9 @@ class TurnResponse:
 
     async def _fail(self, send: Send) -> None:
         status, message = self._state.faults.error_status, "the fake engine was told to fail"
-        if self._turn.stream:
+        if self._turn.asked.stream:
             await self._start(send, "text/event-stream; charset=utf-8")
-            await _send(send, event(self._state.flavour.stream_error(status, message)) + DONE, more=False)
+            await _send(send, self._turn.writer.failed(self._state.flavour.stream_error(status, message)), more=False)
         else:
             await self._start(send, "application/json", status)
             await _send(send, orjson.dumps(self._state.flavour.error(status, message, "InternalServerError")), more=False)
@@ -261,7 +157,7 @@ class TurnResponse:
     async def _refused(self, send: Send, refusal: Refusal) -> None:
         self._state.seen.refused += 1
         if self._started:
-            await _send(send, event(refusal.in_event()) + DONE, more=False)
+            await _send(send, self._turn.writer.failed(refusal.in_event()), more=False)
         else:
             await self._start(send, "application/json", refusal.status)
             await _send(send, orjson.dumps(refusal.body), more=False)

@@ -40,7 +40,9 @@ def fake_engine(
     faults: Annotated[str, typer.Option(help="Faults from the start, as JSON; see POST /_fake.")] = "{}",
     announce: AnnounceOption = None,
 ) -> None:
-    """Run the fake engine: an OpenAI-compatible server on a model of a batching engine, with scripted answers.
+    """Run the fake engine: a model of a batching engine behind the APIs of real ones, with scripted answers.
+
+    It serves chat completions, completions, responses, messages, embeddings and /classify.
 
     How many of the offered tools it calls and how long its answer is follows from the first user message. A user message may order
     otherwise, as in [calls=2 tool=lookup answer=40 args={"query":"x"}]:
