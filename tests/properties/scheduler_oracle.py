@@ -44,6 +44,7 @@ class Engine:
     queue_cap: int | None = None
     fresh: set[str] = field(default_factory=set)  # turns placed since the last report
     rests: bool = False
+    owed: float = 0.0  # to batch
     peak: int = 0  # most that were in flight or reserved when a turn ended, since the last report
 
 
@@ -220,7 +221,7 @@ class Oracle:
         self.engines = {spec.name: replace(known[spec.name], spec=spec) if spec.name in known else Engine(spec) for spec in specs}
         for name, engine in self.engines.items():
             if name in known and known[name].spec.capped != engine.spec.capped:
-                self.engines[name] = Engine(engine.spec, engine.health, engine.misses)
+                self.engines[name] = Engine(engine.spec, engine.health, engine.misses, owed=engine.owed)
 
     def probed(self, event: ReplicaProbed) -> None:
         engine = self.engines.get(event.replica)
@@ -287,10 +288,10 @@ class Oracle:
     def room(self, name: str, turn: Turn) -> float:
         return self.cap(name) - self.flying(name) - (self.reserved(name) if turn.asked.turn_class is BATCH else 0)
 
-    def admits(self, name: str, turn: Turn) -> bool:
+    def admits(self, name: str, turn_class: TurnClass) -> bool:
         if self.engines[name].rests and self.flying(name) == 0:
             return False
-        kept = self.reserved(name) if turn.asked.turn_class is BATCH else 0
+        kept = self.reserved(name) if turn_class is BATCH else 0
         return self.cap(name) - self.flying(name) - kept > 0 and self.burst_left(name) > 0
 
     def serves(self, engine: Engine, model: str) -> bool:
@@ -300,6 +301,8 @@ class Oracle:
 
     def settle(self) -> None:
         while True:
+            if self.place_owed():
+                continue
             for name in sorted((n for n, t in self.turns.items() if not t.replica), key=self.rank):
                 replica = self.choose(self.turns[name])
                 if replica:
@@ -308,12 +311,23 @@ class Oracle:
             else:
                 return
 
+    def place_owed(self) -> bool:
+        """`batch_min_share`: where a place is owed to batch, the first batch turn that could go there goes, though places are reserved."""
+        for replica, engine in self.engines.items():
+            if self.settings.batch_min_share and engine.owed + self.settings.batch_min_share >= 1 - 1e-9:
+                for name in sorted((n for n, t in self.turns.items() if not t.replica and t.asked.turn_class is BATCH), key=self.rank):
+                    if replica in self.able(self.turns[name]) and self.admits(replica, TurnClass.INTERACTIVE):
+                        self.place(name, replica)
+                        return True
+        return False
+
     def rank(self, name: str) -> tuple[object, ...]:
         turn = self.turns[name]
         flying = sum(bool(t.replica) and t.asked.caller == turn.asked.caller for t in self.turns.values())
         return (turn.asked.turn_class, flying, turn.arrived, turn.serial)
 
-    def choose(self, turn: Turn) -> str:
+    def able(self, turn: Turn) -> list[str]:
+        """Where it may go as soon as there is room."""
         model, without = turn.asked.model, turn.without
         hoped = [n for n, e in self.engines.items() if e.health != "unhealthy" and self.serves(e, model) and n not in without]
         able = [name for name in hoped if self.engines[name].health == "healthy"]
@@ -325,14 +339,22 @@ class Oracle:
         turn.only = only if self.settings.stickiness == "strict" else ""
         if turn.only in hoped:
             able = [only] if only in able else []  # one that has not been probed yet is waited for
-        if self.settings.stickiness == "strict" and home in able and self.admits(home, turn):
+        return able
+
+    def choose(self, turn: Turn) -> str:
+        able = self.able(turn)
+        run = self.runs.get(turn.run)
+        lane = run.lanes.get(turn.asked.model) if run else None
+        home = lane.home if lane else ""
+        if self.settings.stickiness == "strict" and home in able and self.admits(home, turn.asked.turn_class):
             return home
-        able = [name for name in able if self.admits(name, turn)]
+        able = [name for name in able if self.admits(name, turn.asked.turn_class)]
         order = list(self.engines)
         return max(able, key=lambda n: (self.room(n, turn), -self.flying(n), -order.index(n)), default="")
 
     def place(self, name: str, replica: str) -> None:
         turn = self.turns[name]
+        self.count_share(turn, replica)
         turn.replica, turn.placed = replica, self.now
         self.engines[replica].fresh.add(name)
         run = self.runs.setdefault(turn.run, Run(turn.run, self.now))
@@ -341,6 +363,14 @@ class Oracle:
         lane.home = replica
         self.said.append(("place", name, turn.run, replica))
         self.end_branches(run, lane, turn)
+
+    def count_share(self, turn: Turn, replica: str) -> None:
+        engine, share = self.engines[replica], self.settings.batch_min_share
+        waiting = [t for t in self.turns.values() if not t.replica and t.asked.turn_class is BATCH and replica in self.able(t)]
+        if turn.asked.turn_class is BATCH:
+            engine.owed = max(0.0, engine.owed + share - 1)
+        elif waiting:
+            engine.owed = min(1.0, engine.owed + share)
 
     def end_branches(self, run: Run, lane: Lane, turn: Turn) -> None:
         carried = set(turn.asked.tool_call_ids)

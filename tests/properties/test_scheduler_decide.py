@@ -31,6 +31,7 @@ TUNINGS = st.builds(
     expiries_per_step_max=st.sampled_from((1000, 2)),
     runs_per_id_max=st.sampled_from((4, 1)),
     ids_per_run_max=st.sampled_from((256, 2)),
+    batch_min_share=st.sampled_from((0.0, 0.0, 0.3)),
     ended_runs_max=st.sampled_from((100_000, 2)),
 )
 

@@ -46,6 +46,7 @@ class Walk:
             cap_release=r.choice(("stepwise", "stepwise", "at_once")),
             reserve_seconds_max=r.choice((120.0, 120.0, 10.0, 0.0)),
             stickiness=r.choice(("strict", "strict", "off")),
+            batch_min_share=r.choice((0.0, 0.0, 0.1, 0.5, 1.0)),
         )
         self.possible = (
             ReplicaSpec("a", "http://a", ("m",)),

@@ -162,7 +162,7 @@ def value_of(key: str, text: str) -> Any:
         return tuple(text.split(","))
     if key in {"cap_release", "stickiness", "turn_expiry", "no_replica", "policy"}:
         return text
-    return float(text) if key.endswith("_seconds") or (key.endswith("_max") and key.startswith("reserve")) else int(text)
+    return float(text) if "seconds" in key or key.endswith(("_share", "_hours")) else int(text)
 
 
 def listed(options: Options, key: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ Every count, index and timer that `decide` keeps incrementally is worked out her
 
 from collections import Counter
 
-from luftpause.scheduler.core.admission import admits, limit
+from luftpause.scheduler.core.admission import admits, limit, owes
 from luftpause.scheduler.core.decisions import Place
 from luftpause.scheduler.core.events import TurnClass
 from luftpause.scheduler.core.indexes import thaw
@@ -158,7 +158,9 @@ def nobody_waits_in_vain(state: State, waiting: list[Turn]) -> None:
     for turn in waiting:
         assert turn.queue is not None
         for replica in candidates(d, turn.queue):
-            assert admits(replica, turn.kind, turn.turn_class, state.settings) is not None, (turn, replica)
+            owed = state.settings.batch_min_share and turn.turn_class is TurnClass.BATCH and owes(replica, state.settings)
+            turn_class = TurnClass.INTERACTIVE if owed else turn.turn_class
+            assert admits(replica, turn.kind, turn_class, state.settings) is not None, (turn, replica)
 
 
 def placements(before: State, after: State, placed: list[Place]) -> None:
@@ -173,7 +175,7 @@ def placements(before: State, after: State, placed: list[Place]) -> None:
         if turn.kind != GENERATIVE:
             continue
         assert replica.in_flight <= limit(replica, after.settings)
-        if turn.turn_class is TurnClass.BATCH:
+        if turn.turn_class is TurnClass.BATCH and not after.settings.batch_min_share:
             batch[place.replica] += 1
             brought = sum(branch.reserves for lane in after.runs[turn.run].lanes for branch in lane.branches)
             assert replica.in_flight + replica.reserved - brought <= limit(replica, after.settings)

@@ -9,6 +9,7 @@ from luftpause.scheduler.core.events import Load, TurnClass
 from luftpause.scheduler.core.model import GENERATIVE, UNLIMITED, Health, Replica
 from luftpause.scheduler.core.settings import Settings
 
+TURN = 1_000_000  # what is owed is counted in millionths, as sums of floats drift
 BURST_TURNS_MIN = 8  # default of burst_turns_max where the engine runs fewer
 
 
@@ -50,6 +51,21 @@ def burst_limit(replica: Replica, settings: Settings) -> int:
     if replica.load is None or settings.burst_turns_max == 0:
         return UNLIMITED
     return settings.burst_turns_max or max(BURST_TURNS_MIN, replica.load.running)
+
+
+def owes(replica: Replica, settings: Settings) -> bool:
+    """`batch_min_share`: the next place here is a batch turn's, if one waits for it."""
+    return replica.owed + _share(settings) >= TURN
+
+
+def shared(replica: Replica, turn_class: int, settings: Settings) -> Replica:
+    """After it took a batch turn, or an interactive one while a batch turn waited for it. A debt is one turn at most."""
+    owed = replica.owed + _share(settings) - (TURN if turn_class == TurnClass.BATCH else 0)
+    return replace(replica, owed=max(0, min(owed, TURN)))
+
+
+def _share(settings: Settings) -> int:
+    return round(settings.batch_min_share * TURN)
 
 
 def load_unknown(replica: Replica) -> bool:

@@ -19,6 +19,7 @@ from luftpause.scheduler.core.indexes import Draft, arm, count_caller, dataplane
 from luftpause.scheduler.core.model import Branch, Dataplane, Lane, Run, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.placement import count_in_flight, drop_waiting, requeue, requeue_lane
 from luftpause.scheduler.core.queues import replicas_changed
+from luftpause.scheduler.core.requests import identify_all
 from luftpause.scheduler.core.responses import remember_response
 from luftpause.scheduler.core.runs import add_branch, drop_branch, lane_of, move_home, put_run, run_key, with_lane
 from luftpause.scheduler.core.tombstones import ended_at
@@ -67,6 +68,7 @@ def open_gate(d: Draft) -> None:
     here = bool(expected) and all(name in d.dataplanes and d.dataplanes[name].session for name in expected)
     over = d.now >= d.started_at + d.settings.start_grace_seconds
     if not d.open and (here or over):
+        identify_all(d)
         d.open = True
         replicas_changed(d)
 

@@ -13,7 +13,7 @@ class HoldReason(Enum):
     """Why a turn waits; it stands in headers, on the status page and in metrics."""
 
     STARTING = "starting"  # the scheduler has not heard all dataplanes yet
-    IDENTITY = "identity"  # another dataplane may know these tool-call ids (at most 20 ms)
+    IDENTITY = "identity"  # another dataplane may know these tool-call ids (at most 20 ms; after a start, until it is here)
     NO_REPLICA = "no_replica"  # no healthy replica serves the model
     STICKY = "sticky"  # its home is full; its prefix is there
     CAPPED = "capped"  # every replica that it may use is full

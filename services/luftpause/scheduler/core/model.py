@@ -51,6 +51,7 @@ class Replica(Struct, frozen=True, gc=False):
     in_flight: int = 0  # generative turns
     passes: int = 0  # classifier and embedding turns in flight
     reserved: int = 0  # paused interactive branches that hold a place
+    owed: int = 0  # what `batch_min_share` owes to batch here, in millionths of a turn
     removed: bool = False  # no longer configured; kept while anything above is counted
 
 

@@ -8,8 +8,11 @@ import heapq
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
+from luftpause.scheduler.core.events import TurnClass
 from luftpause.scheduler.core.indexes import Draft
-from luftpause.scheduler.core.model import PlaceInFlow, Queue, QueueKey, Replica
+from luftpause.scheduler.core.model import GENERATIVE, PlaceInFlow, Queue, QueueKey, Replica
 from luftpause.scheduler.core.serving import speaks
 
 FLOWS_COMPARED_MAX = 16  # up to here asking every flow is cheaper than walking two orders
@@ -19,8 +22,15 @@ KINDS_TAKEN = {"generative": ("generative", "embedding"), "classifier": ("classi
 Candidate = tuple[int, Any, PlaceInFlow, str]  # class, flow key, place, turn
 
 
-def next_turn(d: Draft, replica: Replica, turn_class: int) -> Candidate | None:
-    """The first held turn of this class, in order, that the replica admits."""
+def waits_for(d: Draft, replica: Replica, turn_class: int) -> bool:
+    """A generative turn of this class may go there, whether or not there is room."""
+    return any(key.kind == GENERATIVE for key in _queues_for(d, replica, turn_class))
+
+
+def next_turn(d: Draft, replica: Replica, turn_class: int, admitted_as: TurnClass | None = None) -> Candidate | None:
+    """The first held turn of this class, that the replica admits. `admitted_as`: a generative one, as if it were of that class."""
+    if admitted_as is not None:
+        return _next_as(d, replica, turn_class, admitted_as)
     best: Candidate | None = None
     for key in _queues_for(d, replica, turn_class):
         if d.policy.opens(d, replica, key) is not None:
@@ -29,6 +39,20 @@ def next_turn(d: Draft, replica: Replica, turn_class: int) -> Candidate | None:
         if best is not None and first >= best:
             continue
         best = first if d.policy.admits(d, replica, d.turns[first[3]]) is None else _later(d, replica, key, best)
+    return best
+
+
+def _next_as(d: Draft, replica: Replica, turn_class: int, admitted_as: TurnClass) -> Candidate | None:
+    best: Candidate | None = None
+    for key in _queues_for(d, replica, turn_class):
+        if key.kind != GENERATIVE or d.policy.opens(d, replica, key._replace(turn_class=int(admitted_as))) is not None:
+            continue
+        for candidate in in_order(d, key):
+            if best is not None and candidate >= best:
+                break
+            if d.policy.admits(d, replica, replace(d.turns[candidate[3]], turn_class=admitted_as)) is None:
+                best = candidate
+                break
     return best
 
 

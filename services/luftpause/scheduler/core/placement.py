@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from luftpause.scheduler.core.admission import owes, shared
 from luftpause.scheduler.core.decisions import Held, HoldReason, Place, Refuse
 from luftpause.scheduler.core.events import TurnClass
 from luftpause.scheduler.core.indexes import (
@@ -18,7 +19,7 @@ from luftpause.scheduler.core.indexes import (
     replica_of,
 )
 from luftpause.scheduler.core.model import GENERATIVE, Health, Lane, QueueKey, Replica, Run, Timer, Turn, TurnPhase
-from luftpause.scheduler.core.order import Candidate, next_turn
+from luftpause.scheduler.core.order import Candidate, next_turn, waits_for
 from luftpause.scheduler.core.queues import bound_home, dequeue, enqueue
 from luftpause.scheduler.core.runs import follow, forget_unused, lane_of, move_home, put_run, with_lane
 from luftpause.scheduler.core.verdicts import Refusal, candidates, verdict
@@ -33,6 +34,8 @@ def settle(d: Draft) -> None:
         if not d.open or not d.queue_keys.size:
             d.dirty = ()
             return
+        if d.settings.batch_min_share and _place_owed(d):
+            continue
         best = _best(d)
         if best is None:
             d.dirty = ()
@@ -40,6 +43,23 @@ def settle(d: Draft) -> None:
         turn = d.turns[best[3]]
         key = turn.queue or queue_key(d, turn)
         place(d, turn, bound_home(d, key) or choose(d, turn, key, candidates(d, key)))
+
+
+def _place_owed(d: Draft) -> bool:
+    """
+    `batch_min_share`: place a batch turn where one is owed. Whether it did.
+
+    Such a turn is admitted as an interactive one would be: places kept for paused runs must not make the guarantee void.
+    """
+    for name in d.names:
+        replica = d.replicas[name]
+        if name not in d.dirty or not owes(replica, d.settings) or d.policy.opens(d, replica, ANY_INTERACTIVE) is not None:
+            continue
+        found = next_turn(d, replica, int(TurnClass.BATCH), admitted_as=TurnClass.INTERACTIVE)
+        if found is not None:
+            place(d, d.turns[found[3]], name)
+            return True
+    return False
 
 
 def _best(d: Draft) -> Candidate | None:
@@ -117,13 +137,21 @@ def place_or_hold(d: Draft, turn: Turn) -> None:
         forget_unused(d, turn.run)
     elif judged is not None:
         hold(d, turn, key, judged)
-    elif d.dirty and d.queue_keys.size:  # turns that were held before it may have to go first: settle finds the order
+    elif (d.dirty and d.queue_keys.size) or (
+        d.settings.batch_min_share and _owed(d, turn, able)
+    ):  # turns that were held before it may have to go first: settle finds the order
         hold(d, turn, key, full_reason(d, turn, key, able))
         mark_dirty(d, *(replica.name for replica in able))
     elif name := choose(d, turn, key, able):
         place(d, turn, name)
     else:
         hold(d, turn, key, full_reason(d, turn, key, able))
+
+
+def _owed(d: Draft, turn: Turn, able: list[Replica]) -> bool:
+    """One of its replicas owes a place to batch."""
+    batch = turn.turn_class is TurnClass.BATCH and turn.kind == GENERATIVE
+    return batch and any(owes(replica, d.settings) for replica in able)
 
 
 def full_reason(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> HoldReason:
@@ -192,7 +220,8 @@ def drop_waiting(d: Draft, turn: Turn) -> None:
 def place(d: Draft, turn: Turn, name: str) -> None:
     """Give the turn to this replica."""
     strict = (turn.queue.home if turn.queue else strict_home(d, turn)) == name
-    turn = dequeue(d, turn, in_flight=1)
+    if d.settings.batch_min_share and turn.kind == GENERATIVE:
+        _share(d, turn, name)
     replica = d.replicas[name]
     d.places_left -= 1
     held_seconds = max(d.now - turn.arrived, 0.0) if turn.reason is not None else 0.0
@@ -200,9 +229,20 @@ def place(d: Draft, turn: Turn, name: str) -> None:
         turn, phase=TurnPhase.IN_FLIGHT, replica=name, placed=d.now, expires=d.now + d.settings.turn_timeout_seconds, report=replica.report,
         held_seconds=held_seconds, strict=strict,
     )  # fmt: skip
-    turn = count_in_flight(d, turn)
+    turn = count_in_flight(d, dequeue(d, turn, in_flight=1))
     bump(d, "placed")
     d.decisions.append(placed(turn))
+
+
+def _share(d: Draft, turn: Turn, name: str) -> None:
+    """`batch_min_share`: each interactive turn placed where a batch turn waits owes it a part of a place; a batch turn pays."""
+    replica = d.replicas[name]
+    if turn.turn_class is not TurnClass.BATCH and not waits_for(d, replica, int(TurnClass.BATCH)):
+        return
+    replica = shared(replica, turn.turn_class, d.settings)
+    put_replica(d, replica)
+    if owes(replica, d.settings):
+        mark_dirty(d, name)
 
 
 def placed(turn: Turn) -> Place:

@@ -32,7 +32,7 @@ def requested(d: Draft, e: TurnRequested) -> None:
         return
     dataplane = dataplane_of(d, e.dataplane)
     put_dataplane(d, replace(dataplane, turns=dataplane.turns.set(turn.id, True)))
-    if identity.unknown_ids and _others_active(d, e.dataplane):
+    if identity.unknown_ids and (not d.open or _others_active(d, e.dataplane)):
         _wait_for_ids(d, turn)
     else:
         admit(d, turn)
@@ -96,11 +96,21 @@ def _others_active(d: Draft, dataplane: str) -> bool:
 
 
 def _wait_for_ids(d: Draft, turn: Turn) -> None:
+    """After a start until all have told what they remember (`identify_all`). Whose it is nobody is told: that would make a new run of it."""
     d.identifying = d.identifying.add(turn.id)
-    arm(d, d.now + d.settings.identity_grace_seconds, Timer.IDENTITY, turn.id)
+    if d.open:
+        arm(d, d.now + d.settings.identity_grace_seconds, Timer.IDENTITY, turn.id)
     put_turn(d, replace(turn, phase=TurnPhase.IDENTIFYING, reason=HoldReason.IDENTITY))
     bump(d, f"held/{HoldReason.IDENTITY.value}")
-    d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, HoldReason.IDENTITY))
+    d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, "", HoldReason.IDENTITY))
+
+
+def identify_all(d: Draft) -> None:
+    """Placing is about to begin, and what dataplanes remembered is known."""
+    for id_ in d.identifying:
+        waiting = d.turns[id_]
+        found, _ = by_ids(d, waiting.id_keys, waiting.head_digest)
+        identified(d, waiting, found.id if found else "")
 
 
 def identified(d: Draft, turn: Turn, run: str) -> None:
