@@ -23,6 +23,7 @@ from luftpause.scheduler.core.model import Settings
 from luftpause.scheduler.core.view import overview
 from luftpause.scheduler.host import Host
 from luftpause.scheduler.probes import Prober
+from luftpause.scheduler.record import Recorder
 from luftpause.scheduler.server import SessionServer
 
 LISTEN_BACKLOG: Final = 128
@@ -77,13 +78,20 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
     grpc_address = _free(own.host, own.grpc_port)
     sock = kit.listen(own.host, own.http_port, option="scheduler.http_port")
     state = initial(_settings(own), specs, monotonic())
-    host = Host(decide, state, replicas=replicas.announced, garbage=garbage, inbox_events_max=own.inbox_events_max)
+    recorder = Recorder(own.record, clear=own.record_clear, bytes_max=own.record_bytes_max) if own.record else None
+    host = Host(
+        decide, state, replicas=replicas.announced, garbage=garbage, inbox_events_max=own.inbox_events_max,
+        observers=(recorder.observe,) if recorder else (),
+    )  # fmt: skip
     prober = Prober(host.post, period_seconds=own.probe_seconds, bytes_max=own.probe_bytes_max)
     host.probe = prober.now
     sessions = SessionServer(host, orders_max=own.orders_max, hello_bytes_max=own.hello_bytes_max)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(sock.close)
         stack.push_async_callback(prober.close)
+        if recorder:
+            recorder.start(sessions.epoch)
+            stack.push_async_callback(asyncio.to_thread, recorder.close)
         port = await sessions.start(grpc_address)
         stack.push_async_callback(sessions.stop)
         app = status.create_app(status.Reporter(host, sessions, overview, monotonic))

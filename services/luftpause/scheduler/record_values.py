@@ -1,0 +1,146 @@
+"""How does any value of the scheduler's core become JSON, and come back as the same value?
+
+By its type, not by a list of fields: a new field, struct or enum of the core needs nothing here. What JSON can say stays as it is, a tuple
+is an array, and everything else is an object whose only key names its type (`$Run`, `$bytes`, `$map` …).
+"""
+
+import base64
+import math
+from collections.abc import Callable, Iterable
+from enum import Enum
+from functools import cache
+from typing import Any, cast
+
+import msgspec
+from immutables import Map
+from msgspec import Struct
+
+from luftpause.scheduler.core import decisions, events, model, policies
+from luftpause.scheduler.core.settings import Settings
+from luftpause.scheduler.core.sorted_set import SortedSet, sorted_set
+
+CORE = "luftpause.scheduler.core."
+WHOLE = (Settings,)  # written with their defaults: a later version may have others
+_LOADED = (decisions, events, model, policies)  # their classes are found by `_classes`
+
+Json = Any
+
+
+class UnknownValueError(ValueError):
+    """A value that can't be recorded, or a recorded one that this version does not know."""
+
+
+# ---- out --------------------------------------------------------------------------------------------------------
+
+
+def encode(value: object) -> Json:
+    """Raises UnknownValueError on a type that the core does not use."""
+    if value is None or isinstance(value, str):
+        return value
+    of: type = type(value)  # pyright: ignore[reportUnknownVariableType]
+    known = _ENCODERS.get(of)
+    if known is not None:
+        return known(value)
+    if isinstance(value, Enum):
+        return {f"${of.__name__}": value.value}
+    if isinstance(value, Struct):
+        return {f"${of.__name__}": _fields(value)}
+    if isinstance(value, tuple):  # a named one
+        return {f"${of.__name__}": [encode(item) for item in cast("tuple[object, ...]", value)]}
+    raise UnknownValueError(f"a {of.__name__} can't be recorded")
+
+
+def to_bytes(value: Json) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def _fields(value: Struct) -> dict[str, Json]:
+    """Those that differ from their defaults."""
+    whole = type(value) in WHOLE
+    found: dict[str, Json] = {}
+    for name, default in _defaults(type(value)):
+        item = getattr(value, name)
+        if whole or type(item) is not type(default) or item != default:
+            found[name] = encode(item)
+    return found
+
+
+@cache
+def _defaults(of: type[Struct]) -> tuple[tuple[str, object], ...]:
+    return tuple([(field.name, field.default) for field in msgspec.structs.fields(of)])
+
+
+def _float(value: float) -> Json:
+    return value if math.isfinite(value) else {"$float": repr(value)}
+
+
+def _sorted(items: Iterable[Json]) -> list[Json]:
+    """In an order that does not depend on hashes."""
+    return sorted(items, key=to_bytes)
+
+
+_ENCODERS: dict[type, Callable[[Any], Json]] = {
+    bool: lambda value: value,
+    int: lambda value: value,
+    float: _float,
+    bytes: lambda value: {"$bytes": base64.b64encode(value).decode()},
+    tuple: lambda value: [encode(item) for item in value],
+    Map: lambda value: {"$map": _sorted([encode(key), encode(item)] for key, item in value.items())},
+    SortedSet: lambda value: {"$sorted": [encode(item) for item in value]},
+    frozenset: lambda value: {"$set": _sorted(encode(item) for item in value)},
+}
+
+
+# ---- in ---------------------------------------------------------------------------------------------------------
+
+
+def decode(value: Json) -> Any:
+    """The value that `encode` was given. Raises UnknownValueError."""
+    match value:
+        case list():
+            return tuple([decode(item) for item in cast("list[Json]", value)])
+        case dict():
+            ((name, inner),) = cast("dict[str, Json]", value).items()
+            return _typed(name, inner)
+        case _:
+            return value
+
+
+def _typed(name: str, inner: Json) -> Any:
+    known = _DECODERS.get(name)
+    if known is not None:
+        return known(inner)
+    of = _classes().get(name.removeprefix("$"))
+    if of is None:
+        raise UnknownValueError(f"this version's state has no {name.removeprefix('$')!r}; replay the log with the version that wrote it")
+    try:
+        if issubclass(of, Struct):
+            return of(**{field: decode(item) for field, item in inner.items()})
+        return of(inner) if issubclass(of, Enum) else of(*decode(inner))
+    except (TypeError, ValueError) as error:
+        raise UnknownValueError(f"{name.removeprefix('$')}: {error}; replay the log with the version that wrote it") from error
+
+
+_DECODERS: dict[str, Callable[[Json], Any]] = {
+    "$float": float,
+    "$bytes": base64.b64decode,
+    "$map": lambda inner: Map([(decode(key), decode(item)) for key, item in inner]),
+    "$sorted": lambda inner: sorted_set(decode(item) for item in inner),
+    "$set": lambda inner: frozenset(decode(item) for item in inner),
+}
+
+
+@cache
+def _classes() -> dict[str, type]:
+    """Structs, enums and named tuples of the core, by name."""
+    found: dict[str, type] = {}
+    for of in (*_below(Struct), *_below(Enum), *_below(tuple)):
+        if of.__module__.startswith(CORE) and of is not SortedSet:
+            if of.__name__ in found and found[of.__name__] is not of:
+                raise UnknownValueError(f"two classes of the core are named {of.__name__}")
+            found[of.__name__] = of
+    return found
+
+
+def _below(of: type) -> list[type]:
+    return [each for kid in of.__subclasses__() for each in (kid, *_below(kid))]
