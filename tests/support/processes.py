@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 START_SECONDS = 30.0  # a loaded machine with two cores
 
@@ -70,10 +71,22 @@ async def running(*command: str, env: dict[str, str] | None = None, folder: Path
     try:
         yield process
     finally:
-        if process.process.returncode is None:
-            process.terminate()
+        await stop_all([process])
+
+
+async def stop_all(processes: Iterable[Process]) -> None:
+    """SIGTERM, one after the other; kill -9 for those that don't end. Those that have ended stay as they are."""
+    for each in processes:
+        if each.process.returncode is None:
+            each.terminate()
             try:
-                await process.ended(10)
+                await each.ended(10)
             except TimeoutError:
-                process.kill()
-                await process.process.wait()
+                each.kill()
+                await each.process.wait()
+
+
+def port_of(url: str) -> int:
+    port = urlsplit(url).port
+    assert port
+    return port

@@ -2,15 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import yaml
 
-from tests.support.processes import Process, start
+from tests.support.processes import Process, port_of, start, stop_all
 
 READY_SECONDS = 30.0
 
@@ -47,13 +46,13 @@ class Stack:
         match name:
             case "scheduler":
                 grpc = service.at["grpc"].rpartition("/")[2]
-                self.config["scheduler"] |= {"grpc_port": _port(f"//{grpc}"), "http_port": _port(service.at["http"])}
+                self.config["scheduler"] |= {"grpc_port": port_of(f"//{grpc}"), "http_port": port_of(service.at["http"])}
                 self.config["dataplane"] |= {"scheduler": grpc}
             case "dataplane":
-                self.config["dataplane"] |= {"port": _port(service.at["http"])}
+                self.config["dataplane"] |= {"port": port_of(service.at["http"])}
                 self.config["runtime"] |= {"dataplane": service.at["http"]}
             case _:
-                self.config["runtime"] |= {"port": _port(service.at["http"])}
+                self.config["runtime"] |= {"port": port_of(service.at["http"])}
 
     async def kill(self, name: str) -> None:
         """kill -9, and wait for the end."""
@@ -75,12 +74,6 @@ class Stack:
             return (await client.get(f"{self.tools.at['http']}/_fake")).json()
 
 
-def _port(url: str) -> int:
-    port = urlsplit(url).port
-    assert port
-    return port
-
-
 @contextlib.asynccontextmanager
 async def stack(
     folder: Path, *, engine: Sequence[str] = (), tools: Sequence[str] = (), runtime: dict[str, Any] | None = None
@@ -99,17 +92,6 @@ async def stack(
             await whole.ready()
             yield whole
         finally:
-            await _stop(reversed(whole.services.values()))
+            await stop_all(reversed(whole.services.values()))
     finally:
-        await _stop(fakes)
-
-
-async def _stop(processes: Iterable[Process]) -> None:
-    for each in processes:
-        if each.process.returncode is None:
-            each.terminate()
-            try:
-                await each.ended(10)
-            except TimeoutError:
-                each.kill()
-                await each.process.wait()
+        await stop_all(fakes)

@@ -96,6 +96,8 @@ class Memory:
         if ask.kind is Kind.GENERATIVE:
             known = self._touch(now, run, ask)
             known.in_flight += 1
+            if turn_seq > known.turn_seq + 1:
+                _followed_elsewhere(known)
             known.turn_seq = max(known.turn_seq, turn_seq)
             home_before = _move(known, ask.model, replica, turn_seq, now)
             followed = _resume(known, ask)
@@ -253,6 +255,16 @@ def _resume(run: Run, ask: Ask) -> tuple[tuple[str, Branch], ...]:
             lane.paused = tuple(branch for branch in lane.paused if branch not in followed)
             ended += [(model, branch) for branch in followed]
     return tuple(ended)
+
+
+def _followed_elsewhere(run: Run) -> None:
+    """
+    Other dataplanes had turns of this run since its last one here, which nobody told us of.
+
+    Taken as those that followed what is paused here: what is told to a new scheduler must not keep places for turns that came long ago.
+    """
+    for lane in run.lanes.values():
+        lane.paused = ()
 
 
 def _pause_again(run: Run, ended: tuple[tuple[str, Branch], ...]) -> None:

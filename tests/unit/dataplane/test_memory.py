@@ -44,12 +44,22 @@ def test_a_turn_with_another_model_can_follow_a_paused_branch() -> None:
 
 def test_parallel_branches_count_once_each() -> None:
     memory = a_memory()
-    for turn in ("t1", "t2"):
-        place(memory, turn)
+    for seq, turn in enumerate(("t1", "t2"), 1):
+        place(memory, turn, turn_seq=seq)
     memory.finished(1.0, "t1", paused=True, tool_call_ids=("c1",))
     memory.finished(2.0, "t2", paused=True, tool_call_ids=("c2",))
     place(memory, "t3", tool_call_ids=("c1",), turn_seq=3)
     assert memory.runs["r"].lanes["m"].paused == (Branch(("c2",), 2.0),)
+
+
+def test_what_was_followed_through_another_dataplane_is_paused_no_more() -> None:
+    memory = a_memory()
+    place(memory, "t1")
+    memory.finished(1.0, "t1", paused=True, tool_call_ids=("c1",))
+    place(memory, "t3", tool_call_ids=("c2",), turn_seq=3)  # t2, which carried c1 and got c2, was another dataplane's
+    assert memory.runs["r"].lanes["m"].paused == ()
+    memory.finished(2.0, "t3", paused=True, tool_call_ids=("c3",))
+    assert memory.runs["r"].lanes["m"].paused == (Branch(("c3",), 2.0),)
 
 
 def test_a_paused_answer_without_ids_is_followed_by_the_next_turn_of_its_lane_only() -> None:
