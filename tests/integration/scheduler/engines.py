@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gzip
+import ssl
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
@@ -33,7 +34,10 @@ def packed(body: bytes) -> Reply:
 
 
 class Engine:
-    """Serves `pages` by path; what is not there is 404. `hits` counts, `heads` keeps the last request head of each path."""
+    """Serves `pages` by path, or by method and path (`POST /x`); what is not there is 404.
+
+    `hits` counts, `heads` keeps the last request head of each path.
+    """
 
     def __init__(self) -> None:
         self.pages: dict[str, Page] = {"/health": (200, b"ok"), "/metrics": (200, VLLM), "/v1/models": (200, MODELS)}
@@ -43,9 +47,10 @@ class Engine:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, port: int = 0) -> None:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", port)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+    async def start(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", port, ssl=tls)
+        host = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self.url = f"https://{host}" if tls else f"http://{host}"
 
     async def stop(self) -> None:
         """Nobody listens on its port any more."""
@@ -69,10 +74,10 @@ class Engine:
             writer.close()
 
     async def _answer(self, head: str, writer: asyncio.StreamWriter) -> None:
-        path = head.split(" ")[1]
+        method, path = head.split(" ")[:2]
         self.hits[path] += 1
         self.heads[path] = head
-        page = self.pages.get(path, (404, b'{"detail":"Not Found"}'))
+        page = self.pages.get(f"{method} {path}") or self.pages.get(path, (404, b'{"detail":"Not Found"}'))
         reply = await page() if callable(page) else page
         headers = reply[2] if len(reply) == 3 else {}
         lines = [f"HTTP/1.1 {reply[0]} X", f"content-length: {len(reply[1])}", *(f"{k}: {v}" for k, v in headers.items())]

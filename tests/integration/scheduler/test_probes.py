@@ -9,7 +9,9 @@ import pytest
 
 from luftpause.kit.config import ReplicaConfig
 from luftpause.scheduler.core.events import Load, ProbeOutcome, ReplicaProbed
-from luftpause.scheduler.probes import MODELS_MAX, Prober
+from luftpause.scheduler.formats import PATHS
+from luftpause.scheduler.probe import MODELS_MAX
+from luftpause.scheduler.probes import Prober
 from tests.integration.scheduler.engines import VLLM, Engine, Page, after, engine, free_port, never, packed
 
 OK, MISSED, REFUSED = ProbeOutcome.OK, ProbeOutcome.MISSED, ProbeOutcome.REFUSED
@@ -67,7 +69,7 @@ async def test_a_healthy_engine_tells_its_health_load_and_models_in_one_event():
 async def test_the_paths_hang_on_the_base_however_the_url_is_written(suffix: str):
     async with engine() as vllm, probing(replica(vllm.url + suffix)) as (_, found):
         assert (await found.next()).models == ("m",)
-        assert set(vllm.hits) == {"/health", "/metrics", "/v1/models"}
+        assert set(vllm.hits) == {"/health", "/metrics", "/v1/models", *PATHS.values()}
 
 
 async def test_a_path_before_v1_stays():
@@ -148,6 +150,26 @@ async def test_a_slow_health_check_does_not_flap_and_its_load_is_fresh():
         assert 1.8 < second.now - first.now < 2.6
 
 
+async def test_a_health_check_that_always_takes_longer_than_the_period_is_no_outage():
+    async with engine(health=after(1.4, (200, b"ok"))) as sglang, probing(replica(sglang.url), period=1) as (_, found):
+        outcomes = [(await found.next()).outcome for _ in range(6)]
+        assert outcomes == [MISSED, OK, OK, OK, OK, OK]
+
+
+async def test_a_replica_that_hangs_is_missed_three_times_in_three_periods_and_delays_no_other():
+    async with engine(health=never, metrics=never, models=never) as hung, engine() as well:
+        async with probing(replica(hung.url), ReplicaConfig(name="b", url=well.url), period=0.6) as (_, found):
+            started = time.monotonic()
+            seen: list[tuple[str, ProbeOutcome, float]] = []
+            while sum(name == "a" for name, _, _ in seen) < 3:
+                event = await found.next()
+                seen.append((event.replica, event.outcome, time.monotonic() - started))
+        assert [outcome for name, outcome, _ in seen if name == "a"] == [MISSED] * 3
+        assert [at for name, _, at in seen if name == "a"][-1] < 3 * 0.6 + 0.5
+        assert sum(name == "b" and outcome is OK for name, outcome, _ in seen) >= 3
+        assert hung.hits["/health"] == 3
+
+
 async def test_a_hanging_health_check_delays_the_load_by_one_period_at_most():
     async with engine(health=never) as vllm, probing(replica(vllm.url), period=1) as (_, found):
         first, second = await found.next(), await found.next()
@@ -201,7 +223,7 @@ async def test_an_engine_once_recognised_stays_so_and_each_change_of_its_metrics
         await found.until(lambda event: event.load == LOAD)
     about_load = [record.getMessage() for record in caplog.records if "load" in record.getMessage()]
     assert len(about_load) == 2
-    assert "gauges are missing" in about_load[0]
+    assert "num_requests_waiting are missing; it has llamacpp:requests_deferred" in about_load[0]
     assert about_load[1] == "replica's load is well again"
 
 
@@ -215,10 +237,10 @@ async def test_an_engine_that_shows_its_gauges_late_is_recognised_then():
         await found.until(lambda event: event.load == LOAD)
 
 
-async def test_load_none_asks_for_no_metrics_and_configured_models_are_not_asked_for():
-    async with engine() as vllm, probing(replica(vllm.url, load="none", models=["x"])) as (_, found):
+async def test_load_none_asks_for_no_metrics_and_configured_models_and_formats_are_not_asked_for():
+    async with engine() as vllm, probing(replica(vllm.url, load="none", models=["x"], apis=["chat"])) as (_, found):
         event = await found.next()
-        assert (event.outcome, event.load, event.models) == (OK, None, None)
+        assert (event.outcome, event.load, event.models, event.apis) == (OK, None, None, None)
         assert set(vllm.hits) == {"/health"}
 
 
@@ -228,7 +250,8 @@ async def test_another_flavour_than_the_configured_one_is_not_taken():
 
 
 async def test_a_replica_without_health_check_is_healthy_while_it_can_be_reached():
-    async with engine() as hosted, probing(replica(hosted.url, health=None, load="none", models=["x"]), again=True) as (_, found):
+    config = {"health": None, "load": "none", "models": ["x"], "apis": ["chat"]}
+    async with engine() as hosted, probing(replica(hosted.url, **config), again=True) as (_, found):
         assert (await found.next()).outcome is OK
         assert not hosted.hits
         await hosted.stop()

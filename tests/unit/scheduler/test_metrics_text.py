@@ -5,7 +5,7 @@ import time
 import pytest
 
 from luftpause.scheduler.core.events import Load
-from luftpause.scheduler.metrics_text import Flavour, load, recognise
+from luftpause.scheduler.metrics_text import Flavour, Unread, load, recognise
 
 SGLANG = """\
 # HELP sglang:num_running_reqs The number of running requests.
@@ -22,6 +22,29 @@ sglang:num_running_reqs{model_name="m",priority="0"} 4.0
 sglang:num_running_reqs{model_name="m",priority="-1"} 2.0
 sglang:num_queue_reqs{model_name="m",priority=""} 3.0
 sglang:num_queue_reqs{model_name="m",priority="0"} 3.0
+"""
+SGLANG_PRIORITY_WITHOUT_TOTAL = """\
+sglang:num_running_reqs{model_name="m",priority="0"} 4.0
+sglang:num_running_reqs{model_name="m",priority="-1"} 2.0
+sglang:num_queue_reqs{model_name="m",priority="0"} 3.0
+"""
+SGLANG_ROUTER_MIXED = """\
+sglang_num_running_reqs{model_name="m",priority="",worker_addr="http://a"} 6
+sglang_num_running_reqs{model_name="m",priority="1",worker_addr="http://a"} 6
+sglang_num_running_reqs{model_name="m",worker_addr="http://b"} 3
+sglang_num_queue_reqs{model_name="m",priority="",worker_addr="http://a"} 1
+sglang_num_queue_reqs{model_name="m",priority="1",worker_addr="http://a"} 1
+sglang_num_queue_reqs{model_name="m",worker_addr="http://b"} 0
+"""
+SGLANG_DP_AND_SHARDS = """\
+sglang:num_running_reqs{dp_rank="0",model_name="m",pp_rank="0",priority="",tp_rank="0"} 6.0
+sglang:num_running_reqs{dp_rank="0",model_name="m",pp_rank="0",priority="3",tp_rank="0"} 6.0
+sglang:num_running_reqs{dp_rank="0",model_name="m",pp_rank="1",priority="",tp_rank="1"} 6.0
+sglang:num_running_reqs{dp_rank="0",model_name="m",pp_rank="1",priority="3",tp_rank="1"} 6.0
+sglang:num_running_reqs{dp_rank="1",model_name="m",pp_rank="0",priority="",tp_rank="0"} 1.0
+sglang:num_queue_reqs{dp_rank="0",model_name="m",pp_rank="0",priority="",tp_rank="0"} 2.0
+sglang:num_queue_reqs{dp_rank="0",model_name="m",pp_rank="1",priority="",tp_rank="1"} 2.0
+sglang:num_queue_reqs{dp_rank="1",model_name="m",pp_rank="0",priority="",tp_rank="0"} 1.0
 """
 SGLANG_DP = """\
 sglang:num_running_reqs{dp_rank="0",model_name="m",tp_rank="0"} 6.0
@@ -78,6 +101,10 @@ llamacpp:n_busy_slots_per_decode 2.5
         ("sglang", SGLANG, Load(5, 2)),
         ("sglang", SGLANG.replace("sglang:", "sglang_"), Load(5, 2)),
         ("sglang", SGLANG_PRIORITY, Load(6, 3)),
+        ("sglang", SGLANG.replace("sglang:", "sglang."), Load(5, 2)),
+        ("sglang", SGLANG_PRIORITY_WITHOUT_TOTAL, Load(6, 3)),
+        ("sglang", SGLANG_ROUTER_MIXED, Load(9, 1)),
+        ("sglang", SGLANG_DP_AND_SHARDS, Load(7, 3)),
         ("sglang", SGLANG_DP, Load(10, 4)),
         ("sglang", SGLANG_ALL_SHARDS, Load(6, 3)),
         ("sglang", SGLANG_ROUTER, Load(5, 1)),
@@ -119,11 +146,15 @@ def test_numbers_come_in_many_forms(text: str, value: int):
 @pytest.mark.parametrize("gauge", ["requests_processing", "requests_deferred"])
 def test_a_value_that_is_no_count_makes_the_load_unknown(text: str, gauge: str):
     other = {"requests_processing": "requests_deferred", "requests_deferred": "requests_processing"}[gauge]
-    assert load(f"llamacpp:{other} 1\nllamacpp:{gauge} {text}\n", "llamacpp") is None
+    found = load(f"llamacpp:{other} 1\nllamacpp:{gauge} {text}\n", "llamacpp")
+    assert isinstance(found, Unread)
+    assert gauge in found.why
 
 
 def test_one_bad_row_of_several_makes_the_load_unknown():
-    assert load(VLLM_ENGINES.replace("2.0", "NaN"), "vllm") is None
+    assert load(VLLM_ENGINES.replace("2.0", "NaN"), "vllm") == Unread("vllm:num_requests_waiting holds no number")
+    assert load(VLLM_ENGINES.replace("2.0", "-2"), "vllm") == Unread("vllm:num_requests_waiting is negative")
+    assert load(VLLM_ENGINES.replace("2.0", "1e300"), "vllm") == Unread("vllm:num_requests_waiting is too large for a count")
 
 
 @pytest.mark.parametrize(
@@ -142,13 +173,37 @@ def test_one_bad_row_of_several_makes_the_load_unknown():
     ],
 )
 def test_a_page_without_both_gauges_says_nothing(page: str):
-    assert load(page, "vllm") is None
+    assert isinstance(load(page, "vllm"), Unread)
+    assert isinstance(load(page, None), Unread)
     assert recognise(page) is None
 
 
-def test_another_engines_page_says_nothing():
-    assert load(SGLANG, "vllm") is None
-    assert load(VLLM, "llamacpp") is None
+def test_another_engines_page_says_nothing_but_what_it_has():
+    found = load(SGLANG, "vllm")
+    assert isinstance(found, Unread)
+    assert found.why == (
+        "the gauges vllm:num_requests_running and vllm:num_requests_waiting are missing; "
+        "it has sglang:num_grammar_queue_reqs, sglang:num_queue_reqs, sglang:num_running_reqs"
+    )
+    assert isinstance(load(VLLM, "llamacpp"), Unread)
+
+
+@pytest.mark.parametrize(
+    ("page", "why"),
+    [
+        ("", "the page is empty"),
+        (" \n\n", "the page is empty"),
+        ("<!doctype html><html>", "the page is HTML, no Prometheus text"),
+        ('{"detail":"Not Found"}', "the page is JSON, no Prometheus text"),
+        ("python_gc_objects_collected_total 1\n", "the gauges of SGLang, vLLM and llama.cpp are missing"),
+        (
+            'vllm:num_requests_active 1\nvllm:num_running_requests{a="b"} 4\n# HELP vllm:queue x\n',
+            "the gauges of SGLang, vLLM and llama.cpp are missing; it has vllm:num_running_requests",
+        ),
+    ],
+)
+def test_what_a_page_without_gauges_is_stands_in_the_reason(page: str, why: str):
+    assert load(page, None) == Unread(why)
 
 
 def test_the_two_spellings_are_not_mixed():
@@ -167,3 +222,55 @@ def test_a_page_of_two_megabytes_is_read_quickly():
     started = time.process_time()
     assert load(page, "vllm", ["m"]) == Load(4, 7)
     assert time.process_time() - started < 0.1
+
+
+# ---- a router's page, and part of it ----------------------------------------------------------------------------
+
+
+def test_a_worker_that_shows_only_one_of_its_gauges_makes_the_sum_unknown():
+    rows = SGLANG_ROUTER.splitlines(keepends=True)
+    why = "some rows have only one of sglang_num_running_reqs and sglang_num_queue_reqs"
+    for missing in rows:
+        assert load(SGLANG_ROUTER.replace(missing, ""), "sglang") == Unread(why)
+
+
+def test_one_worker_with_nonsense_makes_the_sum_unknown_also_within_priorities_and_shards():
+    for page in (SGLANG_ROUTER_MIXED, SGLANG_DP_AND_SHARDS, SGLANG_PRIORITY_WITHOUT_TOTAL):
+        assert isinstance(load(page.replace(" 6", " NaN", 1).replace(" 4.0", " NaN"), "sglang"), Unread)
+
+
+# ---- KV memory --------------------------------------------------------------------------------------------------
+
+SGLANG_KV = """\
+sglang:max_total_num_tokens{model_name="m",pp_rank="0",tp_rank="0"} 16000.0
+sglang:num_used_tokens{model_name="m",pp_rank="0",tp_rank="0"} 4000.0
+sglang:token_usage{model_name="m",pp_rank="0",tp_rank="0"} 0.25
+"""
+VLLM_KV = """\
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+vllm:cache_config_info{block_size="32",cache_dtype="auto",engine="0",num_gpu_blocks="500",num_gpu_blocks_override="None"} 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        (SGLANG + SGLANG_KV, Load(5, 2, 16_000, 4_000)),
+        ((SGLANG + SGLANG_KV).replace("sglang:", "sglang_"), Load(5, 2, 16_000, 4_000)),
+        (SGLANG + SGLANG_KV.replace("num_used_tokens", "kv_used_tokens"), Load(5, 2, 16_000, 4_000)),
+        (SGLANG_ALL_SHARDS + SGLANG_KV + SGLANG_KV.replace('tp_rank="0"', 'tp_rank="1"'), Load(6, 3, 16_000, 4_000)),
+        (SGLANG_DP + "".join(SGLANG_KV.replace("model", f'dp_rank="{n}",model') for n in range(2)), Load(10, 4, 32_000, 8_000)),
+        (SGLANG_DP + SGLANG_KV, Load(10, 4)),  # of one rank of two
+        (SGLANG + SGLANG_KV.replace("16000.0", "NaN"), Load(5, 2)),
+        (SGLANG + SGLANG_KV.replace("4000.0", "-1"), Load(5, 2, 16_000)),
+        (VLLM + VLLM_KV, Load(4, 7, 16_000, 4_000)),
+        (VLLM + VLLM_KV.replace("block_size", 'kv_cache_size_tokens="15000",block_size'), Load(4, 7, 15_000, 3_750)),
+        (VLLM + VLLM_KV.replace('num_gpu_blocks="500"', 'num_gpu_blocks="None"'), Load(4, 7)),
+        (VLLM + VLLM_KV.replace("0.25", "NaN"), Load(4, 7, 16_000)),
+        (VLLM + VLLM_KV.replace("0.25", "25"), Load(4, 7, 16_000)),
+        (VLLM_ENGINES + VLLM_KV + VLLM_KV.replace('engine="0"', 'engine="1"').replace("0.25", "0.5"), Load(7, 3, 32_000, 12_000)),
+        (VLLM_ENGINES + VLLM_KV, Load(7, 3)),  # of one engine of two
+    ],
+)
+def test_the_kv_memory_is_read_where_it_is_reported_and_never_spoils_the_load(page: str, expected: Load):
+    assert load(page, None, ["m"]) == expected
