@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from luftpause.dataplane.connection import AnswerHead, Connection
 from luftpause.dataplane.gate import Verdict, judge, needs_look
-from luftpause.dataplane.observe import Observer, Unread, is_usage_only
+from luftpause.dataplane.observe import Observer, Unread
 from luftpause.dataplane.passing import Emit, Passing
 from luftpause.dataplane.responses import CLOSE, passed_head
+from luftpause.dataplane.seen_chat import is_usage_only
 from luftpause.dataplane.sse import EventFilter
 from luftpause.dataplane.sweep import NEVER
 
@@ -26,7 +27,8 @@ class Attempt:
     """Called by `Connection` (its `Receiver`); ends with exactly one of `Turn.unreachable`, `busy`, `broken` and `answered`, or `abort`."""
 
     __slots__ = (
-        "_conn", "_emit", "_head", "_looked_at", "_observer", "_raw", "_turn", "_until_close", "deadline", "passed", "sent_at", "upstream",
+        "_conn", "_emit", "_head", "_looked_at", "_observer", "_raw", "_told_response", "_turn", "_until_close",
+        "deadline", "passed", "sent_at", "upstream",
     )  # fmt: skip
 
     def __init__(self, turn: "Turn", conn: "Conn") -> None:
@@ -38,6 +40,7 @@ class Attempt:
         self._observer: Observer = Unread()
         self._emit: Emit | None = None
         self._until_close = False
+        self._told_response = False
         self.passed = False  # the client has the head
         self.sent_at = 0.0
         self.deadline = NEVER
@@ -175,6 +178,10 @@ class Attempt:
         if seen.fresh_ids:
             turn.relay.scheduler.tool_calls_seen(turn.id, seen.fresh_ids)
             seen.fresh_ids = []
+        if seen.response and not self._told_response:
+            self._told_response = True
+            if turn.stores:
+                turn.relay.scheduler.response_seen(turn.id, seen.response)
 
     def _end(self, first: bytes, raw: bytes, payload: bytes) -> None:
         """The scheduler knows how the turn ended before the client can act on it."""

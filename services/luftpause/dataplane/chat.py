@@ -1,23 +1,14 @@
-"""What does the body of a Chat Completions request say about its turn?"""
+"""What does the body of a Chat Completions or a (legacy) Completions request say about its turn?"""
 
-import functools
-import json
-import re
-from typing import Any, Final, cast
+from typing import Final
 
 import msgspec
-import orjson
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from luftpause.dataplane.digest import head_digest
+from luftpause.dataplane.bodies import HEAD_MESSAGES_MAX, NO_MODEL, TOOL_CALL_IDS_MAX, Head, decode, digest_of
 from luftpause.dataplane.identify import Reading
 from luftpause.dataplane.rejection import Rejection
 
-TOOL_CALL_IDS_MAX: Final = 64  # echoed ids that are looked up
-HEAD_MESSAGES_MAX: Final = 16  # before the first user message
-KNOWN_MAX: Final = 256  # heads whose digest is remembered
-KNOWN_BYTES_MAX: Final = 16_384  # longer ones are not: they would take memory
-SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 ASKS_USAGE: Final = b'"stream_options":{"include_usage":true}'
 
 
@@ -45,7 +36,7 @@ class Body(Struct, gc=False):
 
 
 class Least(Struct, gc=False):
-    """What luftpause can't do without; the rest is the engine's to judge."""
+    """What luftpause can't do without."""
 
     model: str | None = None
     stream: bool | None = None
@@ -58,13 +49,13 @@ _least: Final = msgspec.json.Decoder(Least)
 
 def read_chat(body: bytes, key: bytes) -> Reading | Rejection:
     """Read the few fields that are needed. `key` is that of the head digest."""
-    found = decode(body)
+    found = decode(body, _body, _least)
     if isinstance(found, Rejection):
         return found
     if not found.model:
-        return Rejection(400, "no_model", "the body has no `model`; name one of those that GET /v1/models lists")
+        return NO_MODEL
     if isinstance(found, Least):
-        return Reading(model=found.model, stream=found.stream is True, mentions_usage=found.stream_options is not UNSET)
+        return _without_messages(found.model, found)
     messages = found.messages or []
     ids = echoed_ids(messages)
     return Reading(
@@ -74,31 +65,20 @@ def read_chat(body: bytes, key: bytes) -> Reading | Rejection:
         mentions_usage=found.stream_options is not UNSET,
         tool_call_ids=ids,
         # Without tools no answer carries ids, and without ids nobody asks for the digest.
-        head_digest=digest_of(messages, key) if ids or found.tools is not UNSET else b"",
+        head_digest=digest_of(_head(messages), key) if ids or found.tools is not UNSET else b"",
     )
 
 
-def decode(body: bytes) -> Body | Least | Rejection:
-    """Typed; where a field has an unexpected type, only what luftpause needs is read."""
-    try:
-        return _body.decode(body)
-    except msgspec.ValidationError:
-        pass
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        body = SURROGATE.sub(rb"\\ufffd", body)  # lone halves are legal JSON, but no decoder here takes them; this is only read
-    try:
-        try:
-            return _body.decode(body)
-        except msgspec.ValidationError:
-            return _least.decode(body)
-    except msgspec.ValidationError as error:
-        return Rejection(400, "bad_field", f"the body has a wrong field: {_plain(error)}")
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        return Rejection(400, "not_json", f"the body is not JSON: {_plain(error)}")
+def read_completion(body: bytes, key: bytes) -> Reading | Rejection:
+    """A prompt has no tool calls, so only headers can tell its run."""
+    found = decode(body, _least, _least)
+    if isinstance(found, Rejection):
+        return found
+    return _without_messages(found.model, found) if found.model else NO_MODEL
 
 
-def _plain(error: Exception) -> str:
-    return str(error).replace(" - at `$.", " at `").replace("Expected `object`, got", "it must be an object, not")
+def _without_messages(model: str, found: Least) -> Reading:
+    return Reading(model=model, stream=found.stream is True, mentions_usage=found.stream_options is not UNSET)
 
 
 def echoed_ids(messages: list[Message]) -> tuple[str, ...]:
@@ -118,47 +98,15 @@ def echoed_ids(messages: list[Message]) -> tuple[str, ...]:
     return tuple(found)[:TOOL_CALL_IDS_MAX]
 
 
-def digest_of(messages: list[Message], key: bytes) -> bytes:
-    """The digest of system prompt and first user message; remembered, as an agent sends the same head with every turn."""
-    head: list[tuple[str, bytes]] = []
+def _head(messages: list[Message]) -> Head:
+    """System prompt and first user message."""
+    head: Head = []
     for message in messages[:HEAD_MESSAGES_MAX]:
         if message.role in {"system", "developer", "user"}:
             head.append(("user" if message.role == "user" else "system", b"" if message.content is UNSET else bytes(message.content)))
         if message.role == "user":
             break
-    digest = _known_digest if sum(len(content) for _, content in head) <= KNOWN_BYTES_MAX else _digest
-    return digest(tuple(head), key)
-
-
-def _digest(head: tuple[tuple[str, bytes], ...], key: bytes) -> bytes:
-    return head_digest([(role, _text(content)) for role, content in head], key)
-
-
-_known_digest = functools.lru_cache(maxsize=KNOWN_MAX)(_digest)
-
-
-def _text(raw: bytes) -> str:
-    """The text of a message whose content is a string, a list of parts, null or missing (empty)."""
-    if not raw:
-        return ""
-    try:
-        value: object = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        value = _lenient(raw.decode("utf-8", "replace"))
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, list):
-        return ""
-    parts = cast("list[Any]", value)
-    return "\n".join(cast("str", part["text"]) for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))  # pyright: ignore[reportUnknownMemberType]
-
-
-def _lenient(text: str) -> object:
-    """Lone surrogates are read as they are. What no decoder takes (an integer of 5,000 digits) is its own text: the engine judges it."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+    return head
 
 
 def ask_for_usage(body: bytes) -> bytes:

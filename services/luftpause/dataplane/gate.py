@@ -10,7 +10,7 @@ from luftpause.dataplane.observe import is_queue_full
 from luftpause.dataplane.sse import data_of
 
 # How an event that reports an error begins, without white space. Everything else passes at once.
-ERROR_EVENTS: Final = (b'data:{"error"', b'data:{"object":"error"')
+ERROR_EVENTS: Final = (b'data:{"error"', b'data:{"object":"error"', b'data:{"type":"error"', b"event:error")
 WHITE: Final = b" \t\r\n"
 
 
@@ -43,7 +43,9 @@ def _first_event(text: bytes, *, done: bool, bytes_max: int) -> Verdict:
     begins = text[:64].translate(None, WHITE)
     if not any(error.startswith(begins) or begins.startswith(error) for error in ERROR_EVENTS):
         return Verdict.GO
-    line, end, _ = text.partition(b"\n")
+    line, end, rest = text.partition(b"\n")
+    if end and begins.startswith(b"event:"):
+        line, end, _ = rest.partition(b"\n")
     if end or done:
         return Verdict.BUSY if is_queue_full(200, data_of(line)) else Verdict.GO
     return Verdict.WAIT if len(text) <= bytes_max else Verdict.GO

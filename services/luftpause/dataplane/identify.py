@@ -42,6 +42,7 @@ class Reading(Struct, frozen=True, gc=False):
     tool_call_ids: tuple[str, ...] = ()
     head_digest: bytes = b""
     previous_response: str = ""
+    stores: bool = False  # the engine will store the answer, if it is asked to and can
 
 
 def identify(headers: Headers) -> Identity | Rejection:
@@ -91,7 +92,11 @@ def _harness_run(headers: Headers) -> tuple[str, str]:
             return session, ""
         above = _id(headers, b"x-claude-code-parent-agent-id")
         return _within(session, agent), _within(session, above) if above else session
-    return _id(headers, b"session-id") or _id(headers, b"x-session-id"), ""
+    codex = _id(headers, b"session-id")
+    if codex:
+        return codex, ""
+    opencode = _id(headers, b"x-session-id")
+    return opencode, _id(headers, b"x-parent-session-id") if opencode else ""
 
 
 def _within(session: str, agent: str) -> str:

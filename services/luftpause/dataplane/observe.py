@@ -5,21 +5,19 @@ Engines send what no schema allows, so everything is read from plain JSON values
 
 import json
 import re
-from typing import Any, Final, cast
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, cast
 
+import msgspec
 import orjson
 
 from luftpause.dataplane.sse import DONE, Lines, data_of
 from luftpause.dataplane.turns import Usage
 
-# In JSON text a quote inside a string is escaped, so these match only where a key with that value stands.
-TELLING: Final = re.compile(
-    rb'"(?:finish_reason"\s*:\s*"|usage"\s*:\s*\{|tool_calls"\s*:\s*\[|function_call"\s*:\s*\{|error"\s*:\s*[{"])'
-).search
 TOOL_CALL_IDS_MAX: Final = 256  # per answer
-TEXT_KEYS: Final = ("content", "reasoning_content", "reasoning", "refusal")
 
 Json = dict[str, Any]
+Search = Callable[[bytes], re.Match[bytes] | None]  # a pattern's `search`
 
 
 def as_object(value: object) -> Json:
@@ -50,16 +48,6 @@ def parse(text: bytes) -> object:
             return None
 
 
-def read_usage(value: object) -> Usage | None:
-    """OpenAI's `usage` object; None if it has no counts."""
-    usage = as_object(value)
-    prompt, completion = as_count(usage.get("prompt_tokens")), as_count(usage.get("completion_tokens"))
-    if prompt is None and completion is None:
-        return None
-    cached = as_count(as_object(usage.get("prompt_tokens_details")).get("cached_tokens"))
-    return Usage(prompt or 0, completion or 0, cached)
-
-
 def error_text(answer: Json) -> str:
     """The message of an error object, in any of the forms engines have; empty if it is none."""
     error = answer.get("error")
@@ -72,72 +60,76 @@ def error_text(answer: Json) -> str:
 
 
 class Observed:
-    """What was seen of one answer so far. `news`: `first_token` or `fresh_ids` changed; the reader takes them and clears it."""
+    """What was seen of one answer so far; each API has its own reader of it.
 
-    __slots__ = ("calls", "error", "events", "finish_reason", "first_token", "fresh_ids", "ids", "news", "usage")
+    `news`: `first_token`, `fresh_ids` or `response` changed; whoever takes them clears it. `telling` finds out whether bytes may hold
+    anything that matters after the first token. `known` decodes the fields that are read, where that is cheaper than all of them.
+    """
+
+    __slots__ = ("calls", "error", "events", "finish_reason", "first_token", "fresh_ids", "ids", "news", "response", "usage")
+
+    telling: ClassVar[re.Pattern[bytes]]
+    known: ClassVar[msgspec.json.Decoder[Any] | None] = None
 
     def __init__(self) -> None:
         self.first_token = False
         self.usage: Usage | None = None
-        self.finish_reason = ""
+        self.finish_reason = ""  # in the engine's words
         self.error = ""
         self.events = 0  # data lines, whatever they say
         self.calls = False
         self.ids: list[str] = []
         self.fresh_ids: list[str] = []
+        self.response = ""  # the id under which the engine may store the answer
         self.news = False
 
     @property
     def paused(self) -> bool:
-        """Did it end in tool calls? Some engines finish those with `stop`, or say nothing; a cut answer (`length`) has not ended in any."""
-        if self.finish_reason in {"tool_calls", "function_call"}:
-            return True
-        return self.calls and self.finish_reason in {"stop", ""}
+        """Did it end in tool calls, so that their results will come?"""
+        return False
 
-    def take_chat(self, answer: object) -> None:
-        """A Chat Completions answer, or one chunk of it."""
-        found = as_object(answer)
-        if not found:
-            return
-        self.error = error_text(found) or self.error
-        self.usage = read_usage(found.get("usage")) or self.usage  # the last one wins; some repeat it in every chunk
-        for choice in as_objects(found.get("choices")):
-            self._take_choice(choice)
+    def take(self, answer: object) -> None:
+        """A whole answer, or one event of it."""
+        raise NotImplementedError
 
-    def _take_choice(self, choice: Json) -> None:
-        said = as_object(choice.get("delta") or choice.get("message"))
-        calls = as_objects(said.get("tool_calls"))
-        if calls or as_object(said.get("function_call")):
-            self.calls = True
-            for call in calls:
-                self._take_id(as_text(call.get("id")))
-        if not self.first_token and (self.calls or any(said.get(key) for key in TEXT_KEYS)):
+    def take_text(self, text: bytes) -> None:
+        if self.known is not None:
+            try:
+                self.take(self.known.decode(text))
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                pass  # something else than the schema says
+            else:
+                return
+        self.take(parse(text))
+
+    def token(self) -> None:
+        if not self.first_token:
             self.first_token = self.news = True
-        reason = as_text(choice.get("finish_reason"))
-        if reason and self.finish_reason not in {"tool_calls", "function_call"}:  # of several choices, the one with calls says it
-            self.finish_reason = reason
 
-    def _take_id(self, call_id: str) -> None:
+    def call(self, call_id: str) -> None:
+        """A tool call that the client is to carry out; its id may be missing."""
+        self.calls = True
         if call_id and len(self.ids) < TOOL_CALL_IDS_MAX and call_id not in self.ids:
             self.ids.append(call_id)
             self.fresh_ids.append(call_id)
             self.news = True
 
 
-class ChatStream:
+class EventStream:
     """Reads an event stream as it passes. Until the first token every event is parsed, later only those with something to tell."""
 
-    __slots__ = ("_lines", "seen")
+    __slots__ = ("_lines", "_telling", "seen")
 
-    def __init__(self, event_bytes_max: int) -> None:
+    def __init__(self, seen: Observed, event_bytes_max: int) -> None:
         self._lines = Lines(event_bytes_max)
-        self.seen = Observed()
+        self._telling: Search = seen.telling.search
+        self.seen = seen
 
     def feed(self, payload: bytes) -> None:
-        seen = self.seen
-        if seen.first_token and not self._lines.tail and payload.endswith(b"\n") and not TELLING(payload) and not self._lines.given_up:
+        seen, lines = self.seen, self._lines
+        if seen.first_token and not lines.tail and payload.endswith(b"\n") and not self._telling(payload) and not lines.given_up:
             return
-        for line in self._lines.feed(payload):
+        for line in lines.feed(payload):
             self._line(line)
 
     def end(self) -> None:
@@ -147,22 +139,23 @@ class ChatStream:
         data = data_of(line)
         if not data:
             return
-        self.seen.events += 1
-        if data == DONE or (self.seen.first_token and not TELLING(data)):
+        seen = self.seen
+        seen.events += 1
+        if data == DONE or (seen.first_token and not self._telling(data)):
             return
-        self.seen.take_chat(parse(data))
+        seen.take_text(data)
 
 
-class ChatJson:
+class WholeJson:
     """Reads an answer that is one JSON document, when it is complete; one longer than `bytes_max` passes unread."""
 
     __slots__ = ("_bytes_max", "_parts", "_size", "seen")
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, seen: Observed, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._parts: list[bytes] = []
         self._size = 0
-        self.seen = Observed()
+        self.seen = seen
 
     def feed(self, payload: bytes) -> None:
         self._size += len(payload)
@@ -173,7 +166,7 @@ class ChatJson:
 
     def end(self) -> None:
         if self._parts:
-            self.seen.take_chat(parse(b"".join(self._parts)))
+            self.seen.take_text(b"".join(self._parts))
             self.seen.first_token = False  # it has no time of its own
             self._parts.clear()
 
@@ -193,17 +186,7 @@ class Unread:
         pass
 
 
-Observer = ChatStream | ChatJson | Unread
-
-
-def is_usage_only(data: bytes) -> bool:
-    """Is this event the extra one that `stream_options.include_usage` asked for?"""
-    if b'"usage"' not in data:
-        return False
-    event = as_object(parse(data))
-    if read_usage(event.get("usage")) is None or error_text(event):
-        return False
-    return all(not choice.get("finish_reason") and not as_object(choice.get("delta")) for choice in as_objects(event.get("choices")))
+Observer = EventStream | WholeJson | Unread
 
 
 def is_queue_full(status: int, body: bytes) -> bool:
@@ -213,8 +196,8 @@ def is_queue_full(status: int, body: bytes) -> bool:
     """
     answer = as_object(parse(body))
     text = error_text(answer).lower()
-    code = as_object(answer.get("error")).get("code", answer.get("code", status))
-    if not text or str(code) != "503":
+    code = as_object(answer.get("error")).get("code", answer.get("code"))
+    if not text or (code is not None and str(code) != "503") or status not in {200, 503}:
         return False
     return any(known in text for known in QUEUE_FULL)
 

@@ -37,7 +37,7 @@ class Relay:
 
     def routes(self) -> dict[str, Serve]:
         """By path; all take POST only."""
-        return {each.path: self._serve(each) for each in FORMATS}
+        return {each.route: self._serve(each) for each in FORMATS}
 
     def _serve(self, api: Format) -> Serve:
         def serve(conn: Conn, request: Request) -> None:

@@ -13,7 +13,7 @@ from luftpause.dataplane.connection import AnswerHead
 from luftpause.dataplane.digest import body_hash
 from luftpause.dataplane.formats import Format
 from luftpause.dataplane.identify import Identity, Reading, identify
-from luftpause.dataplane.observe import Observed, Observer, Unread
+from luftpause.dataplane.observe import EventStream, Observed, Observer, Unread, WholeJson
 from luftpause.dataplane.outgoing import engine_request, forwarded
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import refusal
@@ -41,7 +41,7 @@ class Stage(Enum):
 class Turn:
     __slots__ = (
         "_api", "_attempt", "_body", "_conn", "_died", "_headers", "_no_place", "_placement", "_run", "_stage", "_target", "_unreachable",
-        "deadline", "hides_usage", "id", "relay", "told_first_token", "version",
+        "deadline", "hides_usage", "id", "relay", "stores", "told_first_token", "version",
     )  # fmt: skip
 
     def __init__(self, relay: "Relay", conn: "Conn", request: "Request", api: Format) -> None:
@@ -62,6 +62,7 @@ class Turn:
         self._no_place = ""  # the code of that, if there is no other place
         self._died = False  # an engine went away before it answered; that is tried once more
         self.hides_usage = False
+        self.stores = False  # the answer can be asked for later
         self.told_first_token = False
         self.deadline = NEVER
 
@@ -76,6 +77,7 @@ class Turn:
         if isinstance(reading, Rejection):
             self.reject(reading)
             return
+        self.stores = reading.stores
         body_bytes, hashed = len(self._body), body_hash(self._body)
         self._headers = forwarded(request.headers, self.relay.forwarded, request.named.get(b"connection", b""))
         if self.relay.asks_usage and reading.stream and not reading.mentions_usage:
@@ -205,8 +207,8 @@ class Turn:
         if not 200 <= head.status < 300:
             return Unread()
         if stream:
-            return self._api.stream(config.event_bytes_max)
-        return self._api.whole(config.answer_bytes_max) if head.kind == JSON else Unread()
+            return EventStream(self._api.seen(), config.event_bytes_max)
+        return WholeJson(self._api.seen(), config.answer_bytes_max) if head.kind == JSON else Unread()
 
     def ours(self) -> bytes:
         """The header lines that say what happened to the turn."""

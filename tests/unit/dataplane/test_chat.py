@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from luftpause.dataplane.chat import ask_for_usage, read_chat
+from luftpause.dataplane.bodies import NO_MODEL
+from luftpause.dataplane.chat import ask_for_usage, read_chat, read_completion
 from luftpause.dataplane.identify import Reading
 from luftpause.dataplane.rejection import Rejection
 
@@ -195,3 +196,15 @@ def test_asking_for_usage_changes_nothing_else(body: bytes) -> None:
     changed = ask_for_usage(body)
     assert json.loads(changed) == json.loads(body) | {"stream_options": {"include_usage": True}}
     assert changed.replace(b',"stream_options":{"include_usage":true}', b"") == body
+
+
+def completion(body: bytes) -> Reading | Rejection:
+    return read_completion(body, KEY)
+
+
+def test_a_completion_tells_its_model_and_whether_it_streams() -> None:
+    found = completion(b'{"model": "m", "stream": true, "prompt": ["a", 5], "stream_options": {"include_usage": true}}')
+    assert isinstance(found, Reading)
+    assert (found.model, found.stream, found.mentions_usage, found.tool_call_ids, found.head_digest) == ("m", True, True, (), b"")
+    assert completion(b'{"prompt": "a"}') == NO_MODEL
+    assert isinstance(completion(b'{"model": "m", "prompt": "\\ud83e"}'), Reading)

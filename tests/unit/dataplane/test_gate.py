@@ -6,6 +6,8 @@ from luftpause.dataplane.gate import Verdict, judge, needs_look
 
 FULL = b'data: {"error":{"message":"The request queue is full.","code":503}}\n\n'
 
+FULL_MESSAGES = b'data: {"type":"error","error":{"type":"overloaded_error","message":"The request queue is full."}}\n\n'
+
 
 @pytest.mark.parametrize(
     ("payload", "done", "verdict"),
@@ -25,6 +27,14 @@ FULL = b'data: {"error":{"message":"The request queue is full.","code":503}}\n\n
         (b'data: {"error":{"message":"context","code":400}}\n\n', False, Verdict.GO),
         (b'data: {"error": "' + b"x" * 9000, False, Verdict.GO),
         (b"d", True, Verdict.GO),
+        (b"event: mess", False, Verdict.GO),
+        (b"event: er", False, Verdict.WAIT),
+        (b"event: error\n", False, Verdict.WAIT),
+        (b"event: error\r\n" + FULL_MESSAGES[:-3], False, Verdict.WAIT),
+        (b"event: error\n" + FULL_MESSAGES, False, Verdict.BUSY),
+        (FULL_MESSAGES, False, Verdict.BUSY),
+        (b'event: error\ndata: {"type":"error","error":{"type":"api_error","message":"broke"}}\n\n', False, Verdict.GO),
+        (b'data: {"type":"error","error":{"code":400,"message":"The request queue is full."}}\n\n', False, Verdict.GO),
     ],
 )
 def test_the_first_event_of_a_stream(payload: bytes, done: bool, verdict: Verdict) -> None:

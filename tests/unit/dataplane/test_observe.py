@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from luftpause.dataplane.observe import ChatJson, ChatStream, Observed, is_queue_full, is_usage_only
+from luftpause.dataplane.observe import EventStream, Observed, WholeJson, is_queue_full
+from luftpause.dataplane.seen_chat import ChatSeen, PassSeen, is_usage_only
 from luftpause.dataplane.turns import Usage
 
 
@@ -22,7 +23,7 @@ def sse(*events: Any, end: str = "\n\n", prefix: str = "data: ") -> bytes:
 
 
 def watch(stream: bytes, step: int = 0, cap: int = 10_000) -> Observed:
-    observer = ChatStream(cap)
+    observer = EventStream(ChatSeen(), cap)
     step = step or len(stream)
     for at in range(0, len(stream), step):
         observer.feed(stream[at : at + step])
@@ -122,7 +123,7 @@ def test_tool_call_ids_once_each_none_empty(events: list[Any], ids: list[str]) -
 
 
 def test_ids_are_news_when_they_come_and_only_then() -> None:
-    observer = ChatStream(10_000)
+    observer = EventStream(ChatSeen(), 10_000)
     observer.feed(sse(delta(tool_calls=[call("a")])))
     assert observer.seen.news
     assert observer.seen.fresh_ids == ["a"]
@@ -241,7 +242,7 @@ ANSWER = {
 
 @pytest.mark.parametrize("step", [1, 10, 1000])
 def test_a_json_answer_is_read_when_it_is_complete(step: int) -> None:
-    body, observer = json.dumps(ANSWER).encode(), ChatJson(10_000)
+    body, observer = json.dumps(ANSWER).encode(), WholeJson(ChatSeen(), 10_000)
     for at in range(0, len(body), step):
         observer.feed(body[at : at + step])
     assert observer.seen.ids == []
@@ -252,14 +253,14 @@ def test_a_json_answer_is_read_when_it_is_complete(step: int) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"choices":null}', b"\xff"])
 def test_an_answer_that_is_no_completion_says_nothing(body: bytes) -> None:
-    observer = ChatJson(1000)
+    observer = WholeJson(ChatSeen(), 1000)
     observer.feed(body)
     observer.end()
     assert (observer.seen.ids, observer.seen.usage, observer.seen.finish_reason) == ([], None, "")
 
 
 def test_a_long_json_answer_is_not_kept() -> None:
-    observer = ChatJson(1000)
+    observer = WholeJson(ChatSeen(), 1000)
     for _ in range(100):
         observer.feed(b"x" * 100)
         assert sum(map(len, observer._parts)) <= 1000
@@ -308,3 +309,23 @@ def test_which_event_is_the_extra_one(event: Any, extra: bool) -> None:
 )
 def test_what_says_that_the_queue_is_full(status: int, body: str, full: bool) -> None:
     assert is_queue_full(status, body.encode()) is full
+
+
+def test_a_legacy_completion_says_text_and_its_end() -> None:
+    texts = [{"choices": [{"index": 0, "text": each, "finish_reason": None}]} for each in ("", "a")]
+    assert watch(sse(texts[0])).first_token is False
+    seen = watch(sse(*texts, {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}, {"choices": [], "usage": USAGE}, "[DONE]"))
+    assert (seen.first_token, seen.finish_reason, seen.paused, seen.usage) == (True, "length", False, Usage(5, 2, None))
+    assert not is_usage_only(json.dumps(texts[1] | {"usage": USAGE}).encode())
+
+
+def test_of_a_single_pass_only_the_usage_is_read() -> None:
+    seen = PassSeen()
+    observer = WholeJson(seen, 1_000_000)
+    observer.feed(json.dumps({"data": [{"embedding": [0.5] * 10_000}], "usage": {"prompt_tokens": 5, "total_tokens": 5}}).encode())
+    observer.end()
+    assert (seen.usage, seen.paused, seen.first_token, seen.finish_reason) == (Usage(5, 0, None), False, False, "")
+    observer = WholeJson(seen := PassSeen(), 1_000)
+    observer.feed(b"[1")
+    observer.end()
+    assert seen.usage is None

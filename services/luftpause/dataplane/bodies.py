@@ -1,0 +1,86 @@
+"""How is the little that luftpause needs read from a request body, whatever else stands in it?"""
+
+import functools
+import json
+import re
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+import orjson
+
+from luftpause.dataplane.digest import head_digest
+from luftpause.dataplane.rejection import Rejection
+
+TOOL_CALL_IDS_MAX: Final = 64  # echoed ids that are looked up
+HEAD_MESSAGES_MAX: Final = 16  # before the first user message
+KNOWN_MAX: Final = 256  # heads whose digest is remembered
+KNOWN_BYTES_MAX: Final = 16_384  # longer ones are not: they would take memory
+SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+TELLS_NOTHING: Final = "x-anthropic-billing-header:"  # Claude Code heads its system prompt with it; a part changes with every request
+NO_MODEL: Final = Rejection(400, "no_model", "the body has no `model`; name one of those that GET /v1/models lists")
+
+B = TypeVar("B")
+L = TypeVar("L")
+Head = list[tuple[str, bytes]]
+"""Roles (system, user) and their contents as JSON text; empty: there is none."""
+
+
+def decode(body: bytes, full: msgspec.json.Decoder[B], least: msgspec.json.Decoder[L]) -> B | L | Rejection:
+    """Typed by `full`; where a field has an unexpected type, only by `least`: the rest is the engine's to judge."""
+    try:
+        return full.decode(body)
+    except msgspec.ValidationError:
+        pass
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        body = SURROGATE.sub(rb"\\ufffd", body)  # lone halves are legal JSON, but no decoder here takes them; this is only read
+    try:
+        try:
+            return full.decode(body)
+        except msgspec.ValidationError:
+            return least.decode(body)
+    except msgspec.ValidationError as error:
+        return Rejection(400, "bad_field", f"the body has a wrong field: {_plain(error)}")
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return Rejection(400, "not_json", f"the body is not JSON: {_plain(error)}")
+
+
+def _plain(error: Exception) -> str:
+    return str(error).replace(" - at `$.", " at `").replace("Expected `object`, got", "it must be an object, not")
+
+
+def digest_of(head: Head, key: bytes) -> bytes:
+    """The digest of a conversation's head; remembered, as an agent sends the same head with every turn."""
+    digest = _known_digest if sum(len(content) for _, content in head) <= KNOWN_BYTES_MAX else _digest
+    return digest(tuple(head), key)
+
+
+def _digest(head: tuple[tuple[str, bytes], ...], key: bytes) -> bytes:
+    return head_digest([(role, text_of(content)) for role, content in head], key)
+
+
+_known_digest = functools.lru_cache(maxsize=KNOWN_MAX)(_digest)
+
+
+def text_of(raw: bytes) -> str:
+    """The text of a message whose content is a string, a list of parts, null or missing (empty)."""
+    if not raw:
+        return ""
+    try:
+        value: object = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        value = _lenient(raw.decode("utf-8", "replace"))
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        return ""
+    parts = cast("list[Any]", value)
+    texts = [cast("str", part["text"]) for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]  # pyright: ignore[reportUnknownMemberType]
+    return "\n".join([text for text in texts if not text.startswith(TELLS_NOTHING)])
+
+
+def _lenient(text: str) -> object:
+    """Lone surrogates are read as they are. What no decoder takes (an integer of 5,000 digits) is its own text: the engine judges it."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

@@ -1,0 +1,82 @@
+"""What does a Chat Completions or (legacy) Completions answer say about its turn?"""
+
+import re
+from typing import Any, Final, TypedDict
+
+import msgspec
+
+from luftpause.dataplane.observe import Json, Observed, as_count, as_object, as_objects, as_text, error_text, parse
+from luftpause.dataplane.turns import Usage
+
+# In JSON text a quote inside a string is escaped, so these match only where a key with that value stands.
+TELLING: Final = re.compile(rb'"(?:finish_reason"\s*:\s*"|usage"\s*:\s*\{|tool_calls"\s*:\s*\[|function_call"\s*:\s*\{|error"\s*:\s*[{"])')
+TEXT_KEYS: Final = ("content", "reasoning_content", "reasoning", "refusal")
+CALLS: Final = frozenset({"tool_calls", "function_call"})
+
+
+class ChatSeen(Observed):
+    __slots__ = ()
+    telling = TELLING
+
+    @property
+    def paused(self) -> bool:
+        """Some engines finish tool calls with `stop`, or say nothing; a cut answer (`length`) has not ended in any."""
+        return self.finish_reason in CALLS or (self.calls and self.finish_reason in {"stop", ""})
+
+    def take(self, answer: object) -> None:
+        found = as_object(answer)
+        if not found:
+            return
+        self.error = error_text(found) or self.error
+        self.usage = read_usage(found.get("usage")) or self.usage  # the last one wins; some repeat it in every chunk
+        for choice in as_objects(found.get("choices")):
+            self._take_choice(choice)
+
+    def _take_choice(self, choice: Json) -> None:
+        said = as_object(choice.get("delta") or choice.get("message"))
+        calls = as_objects(said.get("tool_calls"))
+        for call in calls:
+            self.call(as_text(call.get("id")))
+        if not calls and as_object(said.get("function_call")):
+            self.call("")
+        if self.calls or choice.get("text") or any(said.get(key) for key in TEXT_KEYS):
+            self.token()
+        reason = as_text(choice.get("finish_reason"))
+        if reason and self.finish_reason not in CALLS:  # of several choices, the one with calls says it
+            self.finish_reason = reason
+
+
+class Counted(TypedDict, total=False):
+    usage: Any
+
+
+class PassSeen(Observed):
+    """A single pass: embeddings, classification. Of an answer that may hold a million numbers only the usage is decoded."""
+
+    __slots__ = ()
+    telling = TELLING
+    known = msgspec.json.Decoder(Counted)
+
+    def take(self, answer: object) -> None:
+        self.usage = read_usage(as_object(answer).get("usage"))
+
+
+def read_usage(value: object) -> Usage | None:
+    """OpenAI's `usage` object; None if it has no counts."""
+    usage = as_object(value)
+    prompt, completion = as_count(usage.get("prompt_tokens")), as_count(usage.get("completion_tokens"))
+    if prompt is None and completion is None:
+        return None
+    cached = as_count(as_object(usage.get("prompt_tokens_details")).get("cached_tokens"))
+    return Usage(prompt or 0, completion or 0, cached)
+
+
+def is_usage_only(data: bytes) -> bool:
+    """Is this event the extra one that `stream_options.include_usage` asked for?"""
+    if b'"usage"' not in data:
+        return False
+    event = as_object(parse(data))
+    if read_usage(event.get("usage")) is None or error_text(event):
+        return False
+    choices = as_objects(event.get("choices"))
+    return all(not each.get("finish_reason") and not as_object(each.get("delta")) and not each.get("text") for each in choices)
