@@ -1,7 +1,7 @@
 """What must hold after every decision of the scheduler?
 
 `Watcher` sees each event with the state before and after. What it can, it works out from events and plain counts, not with the core's own
-functions; the full recount costs milliseconds and is taken as often as the state's size allows, or always if `thorough`.
+functions; the full recount costs milliseconds and is taken as often as the state's size allows.
 """
 
 from collections.abc import Iterator
@@ -34,20 +34,22 @@ from luftpause_bench.sim.world import BrokenPromiseError, World
 IN_FLIGHT: Final = TurnPhase.IN_FLIGHT
 INTERACTIVE: Final = int(TurnClass.INTERACTIVE)
 ENDS: Final = (TurnAbandoned, TurnFinished, TurnFailed, TurnReturned, TurnRequested)
-TURNS_PER_RECOUNT: Final = 4  # events to wait, per turn and run in the state
+TURNS_PER_RECOUNT: Final = 2  # in the state, for each event since the last recount
+EVENTS_PER_RECOUNT: Final = 16  # at least
+NEVER: Final = 1 << 60
 
 
 class Watcher:
-    """Watches one scheduler after the other; `starts` begins with a new one."""
+    """Watches one scheduler after the other; `starts` begins with a new one. From event `recount_from` on it recounts after each."""
 
-    def __init__(self, world: World, *, thorough: bool) -> None:
+    def __init__(self, world: World, *, recount_from: int) -> None:
         self.events = 0
+        self.recounted = 0  # events until the last recount that found nothing wrong
         self.placed = 0
         self.on_recount = lambda: None
         self.unreported: set[str] = set()  # turns whose end was lost on its way
         self._world = world
-        self._thorough = thorough
-        self._waiting = 0
+        self._recount_from = recount_from
         self._log: list[Event] = []
         self._first: State
         self._reports: dict[str, ReplicaProbed] = {}  # the last good probe of each replica
@@ -96,11 +98,12 @@ class Watcher:
                 interactive_goes_first(before, after, batch, goes_on=bool(before.dirty))
         if after.open and not after.dirty:
             nobody_waits_in_vain(after)
-        self._waiting += 1
-        if self._thorough or self._waiting * TURNS_PER_RECOUNT >= len(after.turns) + len(after.runs):
-            self._waiting = 0
+        waiting = self.events - self.recounted
+        due = waiting >= EVENTS_PER_RECOUNT and waiting * TURNS_PER_RECOUNT >= len(after.turns) + len(after.runs)
+        if due or self.events > self._recount_from:
             recount(after)
             self.on_recount()
+            self.recounted = self.events
 
     def _nothing_expires_that_was_reported(self, before: State, step: Step) -> None:
         """Expiry is for ends that nobody could report; else it would hide a place that is not given back."""
@@ -239,8 +242,8 @@ def interactive_goes_first(before: State, after: State, batch: set[str], *, goes
         if key.turn_class != INTERACTIVE or key.kind != GENERATIVE:
             continue
         fits = batch & {replica.name for replica in candidates(d, key)}
-        held = [turn for turn in _held_in(after, key) if _was_there(before, turn, goes_on=goes_on)] if fits else []
-        assert not held, f"batch started at {sorted(fits)} while {held[0].id} was held"
+        held = next((turn for turn in _held_in(after, key) if _was_there(before, turn, goes_on=goes_on)), None) if fits else None
+        assert held is None, f"batch started at {sorted(fits)} while {held and held.id} was held"
 
 
 def _was_there(before: State, turn: Turn, *, goes_on: bool) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import traceback
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,9 +15,10 @@ from luftpause.scheduler.core.events import Tick
 from luftpause.scheduler.core.model import State
 from luftpause.scheduler.host import CoreFailedError
 from luftpause_bench.sim import weather
+from luftpause_bench.sim.invariants import NEVER, Watcher
 from luftpause_bench.sim.recount import recount
 from luftpause_bench.sim.town import Town
-from luftpause_bench.sim.world import World
+from luftpause_bench.sim.world import BrokenPromiseError, World
 
 STORM_SECONDS: Final = 25.0  # people come and things go wrong
 DRAIN_SECONDS_MAX: Final = 400.0  # then every turn has this long to end
@@ -31,41 +33,71 @@ class Report(Struct, frozen=True):
     placed: int
     seconds: float  # virtual
     counts: Counter[str]
+    trace: str = ""  # what happened last
 
 
 class SeedFailedError(AssertionError):
     """Says which seed, what was broken, what happened just before, and how to see it again."""
 
+    def __init__(self, seed: int, broken: str, trace: str) -> None:
+        self.seed = seed
+        self.what = f"seed {seed}: {broken}"
+        self.trace = trace
+        self.again = f"luftpause bench sim --seed {seed}"
+        super().__init__(f"{self.what}\n\n{trace}\n\n{self.what}\nagain: {self.again}")
+
 
 def run(seed: int, *, thorough: bool = False) -> Report:
     """Live through the world of this seed. Raises SeedFailedError.
 
-    `thorough`: the full recount after every event; a seed that fails without is lived through again with it, to find the first event
-    that broke something.
+    `thorough`: the full recount after every event. A seed that fails without is lived through again, with a recount after each event since
+    the last good one, to find the first that broke something.
     """
+    if not __debug__:
+        raise RuntimeError("python -O leaves out the assertions, so nothing would be checked: run it without -O")
+    life = _Life(seed, recount_from=0 if thorough else NEVER)
     try:
-        return _live(seed, thorough=thorough)
+        return life.live()
     except SeedFailedError:
         if not thorough:
-            _live(seed, thorough=True)
+            _Life(seed, recount_from=life.recounted).live()
         raise
 
 
-def _live(seed: int, *, thorough: bool) -> Report:
-    world = World(seed)
-    try:
-        with _quiet():
-            # A session keeps its end in a future, and those want a loop; nothing is ever awaited.
-            return asyncio.run(_world(world, thorough=thorough))
-    except Exception as error:  # noqa: BLE001 (whatever it is, the seed must be told)
-        cause = error.__cause__ if isinstance(error, CoreFailedError) and error.__cause__ is not None else error
-        text = f"{type(cause).__name__}: {cause}"
-        again = f"luftpause bench sim --seed {seed}"
-        raise SeedFailedError(f"seed {seed}: {text}\n\n{world.trace(TRACE_LINES)}\n\nseed {seed}: {text}\nagain: {again}") from cause
+class _Life:
+    """One life of the world of a seed; a seed's lives are the same, whatever is checked."""
+
+    def __init__(self, seed: int, *, recount_from: int) -> None:
+        self._world = World(seed)
+        self._watcher = Watcher(self._world, recount_from=recount_from)
+
+    @property
+    def recounted(self) -> int:
+        """Events until the last recount."""
+        return self._watcher.recounted
+
+    def live(self) -> Report:
+        world = self._world
+        try:
+            with _quiet():
+                # A session keeps its end in a future, and those want a loop; nothing is ever awaited.
+                return asyncio.run(_world(world, self._watcher))
+        except Exception as error:  # noqa: BLE001 (whatever it is, the seed must be told)
+            cause = error.__cause__ if isinstance(error, CoreFailedError) and error.__cause__ is not None else error
+            raise SeedFailedError(world.seed, _told(cause), world.trace(TRACE_LINES)) from cause
 
 
-async def _world(world: World, *, thorough: bool) -> Report:
-    town = Town(world, weather.settings(world), weather.replicas(world), thorough=thorough)
+def _told(cause: BaseException) -> str:
+    """The error in words; a bare assertion is told by its line."""
+    text = f"{type(cause).__name__}: {cause}"
+    innermost = traceback.extract_tb(cause.__traceback__)[-1]
+    if isinstance(cause, AssertionError) and not isinstance(cause, BrokenPromiseError):
+        text += f" ({innermost.name}: {innermost.line})"
+    return text
+
+
+async def _world(world: World, watcher: Watcher) -> Report:
+    town = Town(world, weather.settings(world), weather.replicas(world), watcher)
     weather.people(world, town, STORM_SECONDS)
     weather.faults(world, town, STORM_SECONDS)
     world.run(lambda: False, at_most_seconds=STORM_SECONDS)
@@ -73,7 +105,7 @@ async def _world(world: World, *, thorough: bool) -> Report:
     world.note("weather", "all is well from now on")
     world.run(town.settled, at_most_seconds=DRAIN_SECONDS_MAX)
     _ends_well(world, town)
-    return Report(world.seed, town.watcher.events, town.watcher.placed, world.now, world.counts)
+    return Report(world.seed, watcher.events, watcher.placed, world.now, world.counts, world.trace(TRACE_LINES))
 
 
 def _ends_well(world: World, town: Town) -> None:

@@ -27,7 +27,7 @@ class Town:
     """Two dataplanes, one scheduler, two or three engines, and the agents."""
 
     def __init__(
-        self, world: World, settings: Settings, replicas: dict[ReplicaSpec, tuple[EngineParams, tuple[str, ...]]], *, thorough: bool
+        self, world: World, settings: Settings, replicas: dict[ReplicaSpec, tuple[EngineParams, tuple[str, ...]]], watcher: Watcher
     ) -> None:
         self.world = world
         self.settings = settings
@@ -38,7 +38,8 @@ class Town:
         self.links: list[Link] = []
         self.ended_runs: set[str] = set()
         self.configs = 0  # changes of the configuration
-        self.watcher = Watcher(world, thorough=thorough)
+        self._over = 0  # all agents before this one are over
+        self.watcher = watcher
         self.watcher.on_recount = self.compare
         self.scheduler: Scheduler | None = None
         self.places: list[Dataplane | None] = [None for _ in DATAPLANES]
@@ -155,7 +156,10 @@ class Town:
 
     def settled(self) -> bool:
         """Every agent is over, and nothing is left anywhere."""
-        return all(agent.over for agent in self.agents) and self.leftovers() == ""
+        if self._over < len(self.agents) and not self.agents[self._over].over:
+            return False  # asked after every happening: most answers must be cheap
+        self._over = next((number for number, agent in enumerate(self.agents) if not agent.over), len(self.agents))
+        return self._over == len(self.agents) and self.leftovers() == ""
 
     def leftovers(self) -> str:
         """What is still there: empty if nothing."""

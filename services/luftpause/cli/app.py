@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from luftpause import __version__
-from luftpause.cli import config_check, fakes, local_engine, parent
+from luftpause.cli import bench, config_check, fakes, local_engine, parent
 from luftpause.cli.choices import Engine, TurnClass
 from luftpause.kit import logs
 from luftpause.kit.config import Config
@@ -21,6 +21,7 @@ app = typer.Typer(
     help="Keeps the state of an agent's run between harnesses and LLM inference engines.",
 )  # fmt: skip
 app.add_typer(config_check.app, name="config")
+app.add_typer(bench.app, name="bench")
 
 ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Path of luftpause.yaml.")]
 EngineOption = Annotated[Engine | None, typer.Option(help="What takes the turns: fakes, or llama.cpp with SmolLM2 (extra `local`).")]

@@ -1,0 +1,105 @@
+"""Which measurements and simulations does `luftpause bench` run?"""
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from luftpause_bench.sim.many import Summary
+
+app = typer.Typer(no_args_is_help=True, help="Measure, compare and simulate.")
+
+SEEDS_USUAL = 50
+
+
+@app.callback()
+def bench() -> None:
+    """Measure, compare and simulate."""  # a single command would else swallow the name
+
+
+@app.command("sim")
+def sim(
+    seeds: Annotated[int, typer.Option(min=1, max=10_000_000, help="Live through this many worlds.")] = SEEDS_USUAL,
+    first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Live through this one alone, with every check after every event.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, max=512, help="Worker processes; one per usable core by default.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")] = False,
+) -> None:
+    """Live through simulated worlds in which everything fails, and check what is promised after every event.
+
+    A seed decides everything in its world, on any machine. One that fails is named, with what was broken and the command that shows it.
+    Exit status 0: every promise was kept; 1 otherwise.
+    """
+    if seed is not None:
+        raise typer.Exit(_one(seed, as_json=as_json))
+    workers = jobs or _cores()
+    raise typer.Exit(_many(first_seed, seeds, workers, as_json=as_json))
+
+
+ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": list[str]()}
+
+
+@app.command("decide_cost", context_settings=ANY_ARGUMENTS, add_help_option=False)
+def decide_cost(context: typer.Context) -> None:
+    """What an event costs the scheduler's core; --help lists the options."""
+    from luftpause_bench import decide_cost as measured
+
+    measured.main(context.args)
+
+
+def _cores() -> int:
+    usable = getattr(os, "sched_getaffinity", None)
+    return len(usable(0)) if usable is not None else os.cpu_count() or 1
+
+
+def _one(seed: int, *, as_json: bool) -> int:
+    from luftpause_bench.sim.runner import SeedFailedError, run
+
+    try:
+        report = run(seed, thorough=True)
+    except SeedFailedError as error:
+        if as_json:
+            print(json.dumps({"seed": seed, "kept": False, "broken": error.what, "trace": error.trace.splitlines()}, indent=2))
+        else:
+            print(error)
+        return 1
+    if as_json:
+        seen = dict(sorted(report.counts.items()))
+        print(json.dumps({"seed": seed, "kept": True, "events": report.events, "placed": report.placed, "seen": seen}, indent=2))
+    else:
+        print(report.trace)
+        print(f"\nseed {seed}: every promise was kept over {report.events:,} events and {report.placed:,} placements")
+    return 0
+
+
+def _many(first: int, seeds: int, jobs: int, *, as_json: bool) -> int:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from luftpause_bench.sim.many import live_through
+
+    console = Console(file=sys.stderr)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("worlds", total=seeds)
+
+        def lived(done: int, failed: int) -> None:
+            bar.update(task, completed=done, description=f"worlds, {failed} failed" if failed else "worlds")
+
+        summary = live_through(range(first, first + seeds), jobs=jobs, lived=lived)
+    print(json.dumps(summary.as_json(), indent=2) if as_json else _text(summary))
+    return 1 if summary.failures else 0
+
+
+def _text(summary: "Summary") -> str:
+    lines = [f"{failure.what}\n  again: {failure.again}" for failure in summary.failures]
+    lines.append(
+        f"{summary.lived:,} seeds from {summary.first}: {len(summary.failures)} failed; {summary.events:,} events and "
+        f"{summary.placed:,} placements in {summary.seconds:,.1f} s on {summary.jobs} processes ({summary.seeds_per_second:.1f} seeds/s)"
+    )
+    if summary.lived < summary.wanted:
+        lines.append(f"stopped after {summary.lived:,} of {summary.wanted:,} seeds")
+    return "\n".join(lines)

@@ -1,0 +1,50 @@
+"""Does `luftpause bench` live through seeds, tell what failed, and exit accordingly?"""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from luftpause.cli.app import app
+from luftpause.scheduler.core import admission
+
+
+def called(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["bench", *arguments], catch_exceptions=False)
+    return result.exit_code, result.stdout
+
+
+def test_many_seeds_are_summed_up_and_their_number_of_processes_changes_nothing() -> None:
+    code, text = called("sim", "--seeds", "2", "--first-seed", "100", "--jobs", "1", "--json")
+    alone = json.loads(text)
+    assert code == 0
+    assert (alone["first_seed"], alone["seeds"], alone["failures"]) == (100, 2, [])
+    assert alone["events"] > alone["placed"] > 0
+    code, text = called("sim", "--seeds", "2", "--first-seed", "100", "--jobs", "2", "--json")
+    together = json.loads(text)
+    assert code == 0
+    assert {key: together[key] for key in ("events", "placed", "seen")} == {key: alone[key] for key in ("events", "placed", "seen")}
+
+
+def test_one_seed_shows_what_happened_last() -> None:
+    code, text = called("sim", "--seed", "103")
+    assert code == 0
+    assert "Tick(" in text
+    assert "seed 103: every promise was kept" in text
+
+
+def test_a_broken_promise_is_named_with_the_command_that_shows_it_and_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "limit", lambda replica, settings: 1 << 30)
+    code, text = called("sim", "--seeds", "1", "--first-seed", "25", "--jobs", "1")
+    assert code == 1
+    assert "1 failed" in text
+    assert "again: luftpause bench sim --seed 25" in text
+    code, text = called("sim", "--seed", "25", "--json")
+    assert code == 1
+    assert "in flight and a cap of" in json.loads(text)["broken"]
+
+
+def test_what_an_event_costs_is_asked_with_its_own_options() -> None:
+    code, text = called("decide_cost", "--runs", "10", "--events", "20", "--passes", "1")
+    assert code == 0
+    assert "placements" in text
