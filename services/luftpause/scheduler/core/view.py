@@ -4,27 +4,29 @@
 runs, turns or callers: those are counted as they change (`Shares`).
 """
 
-import heapq
-from collections.abc import Iterator
-
 from msgspec import Struct
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.admission import burst_limit, limit, load_unknown
-from luftpause.scheduler.core.decisions import HoldReason
-from luftpause.scheduler.core.events import TurnClass
-from luftpause.scheduler.core.indexes import Draft, thaw
-from luftpause.scheduler.core.model import GENERATIVE, PHASES, UNLIMITED, PlaceInFlow, Queue, Replica, State, Turn, TurnPhase
+from luftpause.scheduler.core.model import PHASES, UNLIMITED, Replica, State
 from luftpause.scheduler.core.runs import phase_slot
-from luftpause.scheduler.core.serving import bound_home
 from luftpause.scheduler.core.settings import Settings
+from luftpause.scheduler.core.shares import Shares, shares_of
+from luftpause.scheduler.core.view_held import (
+    CLASSES,
+    CallerView,
+    HeldCount,
+    HeldView,
+    busiest,
+    by_caller,
+    by_class,
+    by_reason,
+    held_for,
+    oldest,
+)
 
-CLASSES = tuple(turn_class.name.lower() for turn_class in TurnClass)  # a class's number is its index
 HELD_SHOWN_MAX = 200
 CALLERS_SHOWN_MAX = 200
-IN_FLIGHT = TurnPhase.IN_FLIGHT
-
-Place = tuple[PlaceInFlow, str]  # where it stands, and which flow or turn
 
 
 class Shown(Struct, frozen=True, gc=False):
@@ -79,39 +81,6 @@ class DataplaneView(Struct, frozen=True):
     unusable: tuple[str, ...]
 
 
-class HeldView(Struct, frozen=True):
-    """`waits_for`: the replicas that it may go to, or why there are none. `home`: the only one, where that is bound."""
-
-    turn: str
-    run: str
-    turn_class: str
-    caller: str
-    model: str
-    kind: str
-    dataplane: str
-    reason: str
-    held_seconds: float
-    home: str
-    waits_for: str
-
-
-class HeldCount(Struct, frozen=True):
-    name: str
-    held: int
-    in_flight: int
-    longest_wait_seconds: float
-
-
-class CallerView(Struct, frozen=True):
-    """`longest_wait_seconds` None: not worked out in this list. Single passes are counted too."""
-
-    name: str
-    held: int
-    in_flight: int
-    by_class: dict[str, dict[str, int]]  # class -> held, in_flight
-    longest_wait_seconds: float | None
-
-
 class Overview(Struct, frozen=True):
     """`held_by_caller`, `callers_busiest` and `held_turns` are cut (see `Shown`); `held` and `callers` are the whole numbers."""
 
@@ -133,68 +102,6 @@ class Overview(Struct, frozen=True):
     counters: dict[str, int]
 
 
-# ---- counted as it changes --------------------------------------------------------------------------------------
-
-
-class Shares:
-    """Who has how many turns: kept by whoever sees each event, as the state itself counts no finer than it decides."""
-
-    def __init__(self) -> None:
-        self.in_flight: tuple[dict[str, int], ...] = ({}, {})  # by class: replica -> generative turns
-        self.held: tuple[dict[HoldReason | None, int], ...] = ({}, {})  # by class
-        self.callers: dict[str, list[int]] = {}  # flow -> held and in flight of class 0, of class 1
-        self.health_since: dict[str, float] = {}  # replica -> when its health last changed
-        self._by_in_flight: dict[int, dict[str, None]] = {}  # number of turns in flight -> flows
-
-    def count(self, turn: Turn, by: int) -> None:
-        """The turn begins (1) or ceases (-1) to be held, or to be in flight."""
-        flow, turn_class = turn.flow, turn.turn_class
-        counts = self.callers.get(flow)
-        if counts is None:
-            counts = self.callers[flow] = [0, 0, 0, 0]
-        if turn.phase is IN_FLIGHT:
-            if turn.kind == GENERATIVE:
-                _add(self.in_flight[turn_class], turn.replica, by)
-            before = counts[1] + counts[3]
-            counts[2 * turn_class + 1] += by
-            self._move(flow, before, before + by)
-        else:
-            _add(self.held[turn_class], turn.reason, by)
-            counts[2 * turn_class] += by
-        if counts == [0, 0, 0, 0]:
-            del self.callers[flow]
-
-    def busiest(self) -> Iterator[str]:
-        """Flows with turns in flight, most first."""
-        for number in sorted(self._by_in_flight, reverse=True):
-            yield from self._by_in_flight[number]
-
-    def _move(self, flow: str, before: int, after: int) -> None:
-        if before:
-            flows = self._by_in_flight[before]
-            del flows[flow]
-            if not flows:
-                del self._by_in_flight[before]
-        if after:
-            self._by_in_flight.setdefault(after, {})[flow] = None
-
-
-def shares_of(state: State) -> Shares:
-    """Counted from scratch: costs a microsecond per turn."""
-    shares = Shares()
-    for turn in state.turns.values():
-        shares.count(turn, 1)
-    return shares
-
-
-def _add(counts: dict[str, int] | dict[HoldReason | None, int], key: str | HoldReason | None, by: int) -> None:
-    left = counts.get(key, 0) + by  # pyright: ignore[reportArgumentType]
-    if left:
-        counts[key] = left  # pyright: ignore[reportArgumentType]
-    else:
-        del counts[key]  # pyright: ignore[reportArgumentType]
-
-
 # ---- the overview -----------------------------------------------------------------------------------------------
 
 
@@ -212,12 +119,12 @@ def overview(state: State, now: float, shares: Shares | None = None, shown: Show
         replicas=_replicas(state, state.names, shares, now),
         replicas_removed=_replicas(state, removed, shares, now),
         held=sum(queue.size for queue in state.queues.values()) + len(state.identifying),
-        held_by_class=_by_class(state, shares, now),
-        held_by_reason=_by_reason(shares),
-        held_by_caller=_by_caller(state, shares, shown.callers, now),
+        held_by_class=by_class(state, shares, now),
+        held_by_reason=by_reason(shares),
+        held_by_caller=by_caller(state, shares, shown.callers, now),
         callers=len(shares.callers),
-        callers_busiest=_busiest(shares, shown.callers),
-        held_turns=_oldest(state, shown.held, now),
+        callers_busiest=busiest(shares, shown.callers),
+        held_turns=oldest(state, shown.held, now),
         runs={phase: {name: state.phases[phase_slot(phase, number)] for number, name in enumerate(CLASSES)} for phase in PHASES},
         counters={name: state.counters[name] for name in sorted(state.counters)},
     )
@@ -226,17 +133,6 @@ def overview(state: State, now: float, shares: Shares | None = None, shown: Show
 def _dataplane(state: State, name: str) -> DataplaneView:
     dataplane = state.dataplanes[name]
     return DataplaneView(name, dataplane.connected, len(dataplane.turns), dataplane.suspects, dataplane.unusable)
-
-
-def held_for(state: State) -> dict[str, dict[int, int]]:
-    """How many turns wait for a home that binds them: replica -> class -> count."""
-    d = thaw(state)
-    found: dict[str, dict[int, int]] = {}
-    for key in state.queue_keys:
-        if home := bound_home(d, key):
-            classes = found.setdefault(home, dict.fromkeys(range(len(CLASSES)), 0))
-            classes[key.turn_class] += state.queues[key].size
-    return found
 
 
 def cap_of(state: State, replica: Replica) -> int | None:
