@@ -4,6 +4,7 @@ Written from spec and decision records only, for one connected dataplane, genera
 """
 
 from dataclasses import dataclass, field, replace
+from math import floor
 
 from luftpause.scheduler.core.events import (
     ConfigChanged,
@@ -69,6 +70,10 @@ class Oracle:
         for name in list(self.turns):
             self.refuse_hopeless(name)
         self.settle()
+        if isinstance(event, TurnRequested):
+            self.refuse_too_many(event)
+        if isinstance(event, TurnReturned):
+            self.refuse_too_late(event.turn, self.now)
         return self.said
 
     def absorb(self, event: Event) -> None:  # noqa: C901  (one per event)
@@ -201,10 +206,30 @@ class Oracle:
             if turn.replica and self.now - turn.placed >= self.settings.turn_timeout_seconds:
                 self.said.append(("expire", name))
                 self.drop(name)
+            self.refuse_too_late(name, floor(self.now))
         busy = {turn.run for turn in self.turns.values()}
         for name, run in list(self.runs.items()):
             if name not in busy and self.now - run.seen >= self.settings.run_idle_seconds:
                 self.forget(name)
+
+    def refuse_too_many(self, event: TurnRequested) -> None:
+        turn = self.turns.get(event.turn)
+        if turn is None or turn.replica or turn.asked is not event or turn.attempt > 1:
+            return
+        others = [t for t in self.turns.values() if not t.replica and t is not turn]
+        settings, mine = self.settings, [t for t in others if t.asked.caller == event.caller]
+        if settings.held_turns_per_caller_max is not None and len(mine) >= settings.held_turns_per_caller_max:
+            self.said.append(("refuse", event.turn, "caller_held_too_many"))
+            self.drop(event.turn)
+        elif settings.held_turns_max is not None and len(others) >= settings.held_turns_max:
+            self.said.append(("refuse", event.turn, "too_many_held"))
+            self.drop(event.turn)
+
+    def refuse_too_late(self, name: str, now: float) -> None:
+        turn, most = self.turns.get(name), self.settings.hold_seconds_max
+        if turn is not None and not turn.replica and most is not None and turn.asked.arrived + most <= now:
+            self.said.append(("refuse", name, "held_too_long"))
+            self.drop(name)
 
     def refuse_hopeless(self, name: str) -> None:
         turn = self.turns[name]

@@ -32,6 +32,9 @@ TUNINGS = st.builds(
     runs_per_id_max=st.sampled_from((4, 1)),
     ids_per_run_max=st.sampled_from((256, 2)),
     batch_min_share=st.sampled_from((0.0, 0.0, 0.3)),
+    hold_seconds_max=st.sampled_from((None, None, 20.0)),
+    held_turns_max=st.sampled_from((None, None, 4)),
+    held_turns_per_caller_max=st.sampled_from((None, None, 2)),
     ended_runs_max=st.sampled_from((100_000, 2)),
 )
 

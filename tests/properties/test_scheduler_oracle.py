@@ -47,6 +47,9 @@ class Walk:
             reserve_seconds_max=r.choice((120.0, 120.0, 10.0, 0.0)),
             stickiness=r.choice(("strict", "strict", "off")),
             batch_min_share=r.choice((0.0, 0.0, 0.1, 0.5, 1.0)),
+            hold_seconds_max=r.choice((None, None, 20.0)),
+            held_turns_max=r.choice((None, None, 0, 5)),
+            held_turns_per_caller_max=r.choice((None, None, 3)),
         )
         self.possible = (
             ReplicaSpec("a", "http://a", ("m",)),

@@ -189,7 +189,8 @@ def told(decision: Decision) -> str:  # noqa: C901, PLR0911  (one per decision)
             attempt = f" attempt {decision.attempt}" if decision.attempt > 1 else ""
             return f"place {decision.turn}{attempt} at {decision.replica}, run {decision.run} #{decision.turn_seq}{waited}"
         case Held():
-            return f"hold {decision.turn}: {decision.reason.value}, run {decision.run}"
+            waits_for = f" ({', '.join(decision.waits_for)})" if decision.waits_for else ""
+            return f"hold {decision.turn}: {decision.reason.value}{waits_for}, run {decision.run}"
         case Refuse():
             retry = f", retry after {decision.retry_after_seconds:g} s" if decision.retry_after_seconds else ""
             return f"refuse {decision.turn}: {decision.status} {decision.code}{retry}: {decision.message}"

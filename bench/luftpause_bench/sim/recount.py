@@ -93,6 +93,7 @@ def queues(state: State, waiting: list[Turn]) -> None:
         assert turn.queue is not None
         assert turn.queue == queue_key(d, turn), turn
         expected.setdefault(turn.queue, []).append(turn)
+    assert state.held == len(waiting)
     assert state.passes_held == sum(turn.kind != GENERATIVE for turn in waiting)
     assert set(state.queues) == set(expected)
     assert list(state.queue_keys) == sorted(expected)
@@ -141,6 +142,8 @@ def timers(state: State, flying: list[Turn]) -> None:
             (Timer.RESERVE, run.key, f"{branch.turn}\x1f{lane.model}")
             for lane in run.lanes for branch in lane.branches if branch.reserves and branch.until < float("inf")
         }  # fmt: skip
+    if state.settings.hold_seconds_max is not None:
+        expected |= {(Timer.HOLD, turn.id, "") for turn in state.turns.values() if turn.phase is TurnPhase.HELD}
     expected |= {(Timer.TWIN, *key) for key in state.twins}
     assert list(state.ended_order) == sorted((at, key) for key, at in state.ended_runs.items())
     if state.ended_runs:

@@ -82,8 +82,8 @@ def order(decided: Order) -> pb.Order:
     match decided:
         case Place():
             return pb.Order(placed=_placed(decided))
-        case Held(turn=turn, attempt=attempt, run=run, reason=reason):
-            return pb.Order(held=pb.Held(turn=turn, attempt=attempt, run=run, reason=reason.value))
+        case Held(turn=turn, attempt=attempt, run=run, reason=reason, waits_for=waits_for):
+            return pb.Order(held=pb.Held(turn=turn, attempt=attempt, run=run, reason=reason.value, waits_for=waits_for))
         case Refuse():
             return pb.Order(refused=_refused(decided))
         case EndRun(run=run, principal=principal):

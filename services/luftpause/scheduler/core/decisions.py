@@ -34,13 +34,18 @@ class Place(Struct, frozen=True, gc=False):
 
 
 class Held(Struct, frozen=True, gc=False):
-    """It waits, and why. Decided when it is first held and when the reason changes."""
+    """
+    It waits, why, and for which replicas: all that it may go to now or once they are healthy; empty where none is known.
+
+    Decided when it is first held and when either changes.
+    """
 
     dataplane: str
     turn: str
     attempt: int
     run: str
     reason: HoldReason
+    waits_for: tuple[str, ...] = ()
 
 
 class Refuse(Struct, frozen=True, gc=False):

@@ -184,7 +184,9 @@ class Turn(Struct, frozen=True, gc=False):
     strict: bool = False  # it was placed at a strict home
     without: tuple[str, ...] = ()  # could not be reached, sorted
     reason: HoldReason | None = None
+    waits_for: tuple[str, ...] = ()  # replicas; as last told
     no_replica_since: float = 0.0
+    hold_until: float = 0.0  # it is refused if it is still held then (`hold_seconds_max`)
     queue: QueueKey | None = None  # where it is held
     place: PlaceInFlow = ()
     replica: str = ""
@@ -253,6 +255,7 @@ class Timer(IntEnum):
     TWIN = 9
     RESPONSE = 10
     TOMBSTONE = 11
+    HOLD = 12
 
 
 Due = tuple[float, int, str, str]  # when, which Timer, of whom, a detail
@@ -295,5 +298,6 @@ class State(Struct, frozen=True, gc=False):
     serial: int = 0
     counters: "Map[str, int]" = Map()
     phases: tuple[int, ...] = (0,) * 6  # runs by phase and class, see `phase_slot`
-    passes_held: int = 0  # held turns that are not generative
+    held: int = 0  # turns in queues
+    passes_held: int = 0  # those of them that are not generative
     policy_state: Any = None

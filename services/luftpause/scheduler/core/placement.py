@@ -22,7 +22,7 @@ from luftpause.scheduler.core.model import GENERATIVE, Health, Lane, QueueKey, R
 from luftpause.scheduler.core.order import Candidate, next_turn, waits_for
 from luftpause.scheduler.core.queues import bound_home, dequeue, enqueue
 from luftpause.scheduler.core.runs import follow, forget_unused, lane_of, move_home, put_run, with_lane
-from luftpause.scheduler.core.verdicts import Refusal, candidates, verdict
+from luftpause.scheduler.core.verdicts import Refusal, candidates, held_too_long, possible, too_many, verdict
 
 ANY_INTERACTIVE = QueueKey(int(TurnClass.INTERACTIVE), GENERATIVE, "", "", "", (), (), ())
 CLASSES = (int(TurnClass.INTERACTIVE), int(TurnClass.BATCH))
@@ -136,22 +136,36 @@ def place_or_hold(d: Draft, turn: Turn) -> None:
         refuse(d, turn, judged)
         forget_unused(d, turn.run)
     elif judged is not None:
-        hold(d, turn, key, judged)
-    elif (d.dirty and d.queue_keys.size) or (
-        d.settings.batch_min_share and _owed(d, turn, able)
-    ):  # turns that were held before it may have to go first: settle finds the order
+        _hold_new(d, turn, key, judged)
+    elif d.settings.batch_min_share and _owed(d, turn, able):  # settle gives it the place
         hold(d, turn, key, full_reason(d, turn, key, able))
+        mark_dirty(d, *(replica.name for replica in able))
+    elif d.dirty and d.queue_keys.size:  # turns that were held before it may have to go first: settle finds the order
+        _hold_new(d, turn, key, full_reason(d, turn, key, able))
         mark_dirty(d, *(replica.name for replica in able))
     elif name := choose(d, turn, key, able):
         place(d, turn, name)
     else:
-        hold(d, turn, key, full_reason(d, turn, key, able))
+        _hold_new(d, turn, key, full_reason(d, turn, key, able))
+
+
+def _hold_new(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason) -> None:
+    """Hold a turn, or refuse it if the deployment limits that. One that was placed before and came back is held however many are."""
+    if turn.hold_until and turn.hold_until <= d.now:
+        refusal = held_too_long(d, replace(turn, reason=reason, waits_for=possible(d, key)))
+    else:
+        refusal = too_many(d, turn) if turn.attempt == 1 else None
+    if refusal is None:
+        hold(d, turn, key, reason)
+    else:
+        refuse(d, turn, refusal)
+        forget_unused(d, turn.run)
 
 
 def _owed(d: Draft, turn: Turn, able: list[Replica]) -> bool:
-    """One of its replicas owes a place to batch."""
+    """One of its replicas owes a place to batch and has one."""
     batch = turn.turn_class is TurnClass.BATCH and turn.kind == GENERATIVE
-    return batch and any(owes(replica, d.settings) for replica in able)
+    return batch and any(owes(replica, d.settings) and d.policy.opens(d, replica, ANY_INTERACTIVE) is None for replica in able)
 
 
 def full_reason(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> HoldReason:
@@ -174,18 +188,23 @@ def hold(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason) -> None:
     run = d.runs.get(turn.run)
     if run is not None and turn.id not in run.held:
         d.runs = d.runs.set(run.key, replace(run, held=(*run.held, turn.id)))
-    put_turn(d, told(d, enqueue(d, turn, key), reason))
+    if turn.hold_until:
+        arm(d, turn.hold_until, Timer.HOLD, turn.id)
+    put_turn(d, told(d, enqueue(d, turn, key), reason, possible(d, key)))
 
 
-def told(d: Draft, turn: Turn, reason: HoldReason) -> Turn:
-    """Tell why it is held, if that is news. Returns it, not stored."""
+def told(d: Draft, turn: Turn, reason: HoldReason, waits_for: tuple[str, ...]) -> Turn:
+    """Tell why it is held and for what, if that is news. Returns it, not stored."""
     if turn.reason is reason:
-        return turn
+        if turn.waits_for == waits_for:
+            return turn
+        d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, reason, waits_for))
+        return replace(turn, waits_for=waits_for)
     if reason is HoldReason.NO_REPLICA and d.settings.no_replica == "refuse":
         arm(d, d.now + d.settings.no_replica_seconds, Timer.NO_REPLICA, turn.id)
     bump(d, f"held/{reason.value}")
-    d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, reason))
-    return replace(turn, reason=reason, no_replica_since=d.now)
+    d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, reason, waits_for))
+    return replace(turn, reason=reason, waits_for=waits_for, no_replica_since=d.now)
 
 
 def refuse(d: Draft, turn: Turn, refusal: Refusal) -> None:
@@ -202,6 +221,7 @@ def refuse(d: Draft, turn: Turn, refusal: Refusal) -> None:
 def drop_waiting(d: Draft, turn: Turn) -> None:
     """Take a turn that is held (or about to be) out of everything that knows it."""
     dequeue(d, turn)
+    _waits_no_more(d, turn)
     if turn.phase is TurnPhase.IDENTIFYING:
         d.identifying = d.identifying.remove(turn.id)
     if turn.id in d.turns:
@@ -214,6 +234,11 @@ def drop_waiting(d: Draft, turn: Turn) -> None:
         d.runs = d.runs.set(run.key, replace(run, held=tuple([other for other in run.held if other != turn.id])))
 
 
+def _waits_no_more(d: Draft, turn: Turn) -> None:
+    if turn.hold_until and turn.queue is not None:
+        disarm(d, turn.hold_until, Timer.HOLD, turn.id)
+
+
 # ---- placing ----------------------------------------------------------------------------------------------------
 
 
@@ -223,6 +248,7 @@ def place(d: Draft, turn: Turn, name: str) -> None:
     if d.settings.batch_min_share and turn.kind == GENERATIVE:
         _share(d, turn, name)
     replica = d.replicas[name]
+    _waits_no_more(d, turn)
     d.places_left -= 1
     held_seconds = max(d.now - turn.arrived, 0.0) if turn.reason is not None else 0.0
     turn = replace(

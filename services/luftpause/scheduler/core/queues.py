@@ -28,6 +28,7 @@ def enqueue(d: Draft, turn: Turn, key: QueueKey) -> Turn:
     grown = flow.add((turn.place, turn.id))
     heads = _moved_head(queue.heads, turn.flow, flow, grown)
     d.queues = d.queues.set(key, Queue(queue.flows.set(turn.flow, grown), heads, queue.size + 1))
+    d.held += 1
     if turn.kind != GENERATIVE:
         d.passes_held += 1
     count_caller(d, turn.flow, held=1)
@@ -53,6 +54,7 @@ def dequeue(d: Draft, turn: Turn, *, in_flight: int = 0) -> Turn:
     else:
         flows = queue.flows.set(turn.flow, shrunk) if shrunk else queue.flows.delete(turn.flow)
         d.queues = d.queues.set(key, Queue(flows, heads, queue.size - 1))
+    d.held -= 1
     if turn.kind != GENERATIVE:
         d.passes_held -= 1
     count_caller(d, turn.flow, in_flight=in_flight, held=-1)

@@ -59,13 +59,15 @@ def _asked_again(d: Draft, turn: Turn, e: TurnRequested) -> bool:
     if e.attempt == turn.attempt and turn.phase is TurnPhase.IN_FLIGHT:
         d.decisions.append(placed(turn))
     elif e.attempt == turn.attempt and turn.reason is not None:
-        d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, turn.reason))
+        d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, turn.reason, turn.waits_for))
     return True
 
 
 def admit(d: Draft, turn: Turn) -> None:
     """Its run is known now: place it or hold it."""
     asked = turn.arrived
+    if d.settings.hold_seconds_max is not None:
+        turn = replace(turn, hold_until=asked + d.settings.hold_seconds_max)
     if d.twins:
         turn = replace(turn, arrived=inherited(d, turn))
     if turn.kind == GENERATIVE:
@@ -96,7 +98,7 @@ def _others_active(d: Draft, dataplane: str) -> bool:
 
 
 def _wait_for_ids(d: Draft, turn: Turn) -> None:
-    """After a start until all have told what they remember (`identify_all`). Whose it is nobody is told: that would make a new run of it."""
+    """After a start until all have told what they remember (`identify_all`). No run is told: that would make it a new one."""
     d.identifying = d.identifying.add(turn.id)
     if d.open:
         arm(d, d.now + d.settings.identity_grace_seconds, Timer.IDENTITY, turn.id)

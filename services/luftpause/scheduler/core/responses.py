@@ -42,3 +42,9 @@ def forget_response(d: Draft, principal: str, response: str) -> None:
     if old is not None:
         disarm(d, old.seen + d.settings.response_memory_seconds, Timer.RESPONSE, response, principal)
         d.responses = d.responses.delete((principal, response))
+
+
+def too_old(d: Draft, principal: str, response: str) -> None:
+    """It has been remembered for long enough; its timer has fired."""
+    if (principal, response) in d.responses:
+        d.responses = d.responses.delete((principal, response))

@@ -2,12 +2,14 @@
 
 from typing import assert_never
 
-from luftpause.scheduler.core import dataplanes, identity, replicas, requests, runs, tombstones, turns, twins
+from luftpause.scheduler.core import dataplanes, identity, replicas, requests, responses, runs, tombstones, turns, twins
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.indexes import Draft, put_second, put_turn
 from luftpause.scheduler.core.model import Due, Replica, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.placement import full_reason, queue_key, refuse, told
-from luftpause.scheduler.core.verdicts import Refusal, candidates, no_replica, verdict
+from luftpause.scheduler.core.verdicts import Refusal, candidates, held_too_long, no_replica, possible, verdict
+
+PASSING = frozenset({HoldReason.NO_REPLICA, HoldReason.STARTING, HoldReason.IDENTITY})  # over once a replica can serve the turn
 
 
 def fire(d: Draft) -> None:
@@ -59,6 +61,8 @@ def _fired(d: Draft, timer: Timer, of: str, detail: str) -> None:
             _no_replica(d, of)
         case Timer.LOST:
             dataplanes.lost_for_good(d, of, detail)
+        case Timer.HOLD:
+            _held_too_long(d, of)
         case _:
             _forgotten(d, timer, of, detail)
 
@@ -74,10 +78,10 @@ def _forgotten(d: Draft, timer: Timer, of: str, detail: str) -> None:
         case Timer.TWIN:
             twins.forget_twins(d, (of, detail))
         case Timer.RESPONSE:
-            d.responses = d.responses.delete((detail, of)) if (detail, of) in d.responses else d.responses
+            responses.too_old(d, detail, of)
         case Timer.TOMBSTONE:
             tombstones.sweep(d)
-        case Timer.GATE | Timer.IDENTITY | Timer.RESERVE | Timer.LOAD | Timer.NO_REPLICA | Timer.LOST:
+        case Timer.GATE | Timer.IDENTITY | Timer.RESERVE | Timer.LOAD | Timer.NO_REPLICA | Timer.LOST | Timer.HOLD:
             pass  # handled by _fired
         case _:
             assert_never(timer)
@@ -97,6 +101,13 @@ def _no_replica(d: Draft, id_: str) -> None:
     if d.now >= turn.no_replica_since + d.settings.no_replica_seconds:
         refuse(d, turn, no_replica(turn.model, d.settings.probe_seconds))
         runs.forget_unused(d, turn.run)
+
+
+def _held_too_long(d: Draft, id_: str) -> None:
+    """`hold_seconds_max`: its timer ends with its hold."""
+    turn = d.turns[id_]
+    refuse(d, turn, held_too_long(d, turn))
+    runs.forget_unused(d, turn.run)
 
 
 def _turn(d: Draft, id_: str) -> None:
@@ -135,16 +146,17 @@ def retell(d: Draft) -> None:
         key = d.stale.first()
         able = candidates(d, key)
         judged = verdict(d, key, able)
+        waits_for = possible(d, key)
         queue = d.queues[key]
         waiting = [id_ for _, flow in queue.heads for _, id_ in queue.flows[flow]]
         for id_ in waiting:
             if d.expiries_left <= 0:
                 return
-            _retell(d, d.turns[id_], judged, able)
+            _retell(d, d.turns[id_], judged, able, waits_for)
         d.stale = d.stale.remove(key)
 
 
-def _retell(d: Draft, turn: Turn, judged: Refusal | HoldReason | None, able: list[Replica]) -> None:
+def _retell(d: Draft, turn: Turn, judged: Refusal | HoldReason | None, able: list[Replica], waits_for: tuple[str, ...]) -> None:
     if isinstance(judged, Refusal):
         d.expiries_left -= 1
         refuse(d, turn, judged)
@@ -152,9 +164,9 @@ def _retell(d: Draft, turn: Turn, judged: Refusal | HoldReason | None, able: lis
         return
     reason = judged
     if reason is None:
-        if turn.reason not in {HoldReason.NO_REPLICA, HoldReason.STARTING, HoldReason.IDENTITY}:
-            return  # why it is full may change with every turn that ends: that is not news
-        reason = full_reason(d, turn, queue_key(d, turn), able)
-    if reason is not turn.reason:
+        reason = turn.reason
+        if reason is None or reason in PASSING:  # else: why it is full may change with every turn that ends; that is not news
+            reason = full_reason(d, turn, queue_key(d, turn), able)
+    if reason is not turn.reason or waits_for != turn.waits_for:
         d.expiries_left -= 1
-        put_turn(d, told(d, turn, reason))
+        put_turn(d, told(d, turn, reason, waits_for))

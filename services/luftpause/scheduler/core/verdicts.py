@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.indexes import Draft
-from luftpause.scheduler.core.model import Health, QueueKey, Replica
+from luftpause.scheduler.core.model import Health, QueueKey, Replica, Turn
 from luftpause.scheduler.core.queues import bound_home
 from luftpause.scheduler.core.serving import serves, speaks, takes_kind
 
@@ -26,6 +26,14 @@ class Refusal(Struct, frozen=True, gc=False):
     retry_after_seconds: float = 0.0
 
 
+WHY = {
+    HoldReason.STARTING: "the scheduler has not heard all dataplanes since its start",
+    HoldReason.IDENTITY: "another dataplane may know its tool-call ids",
+    HoldReason.NO_REPLICA: "no healthy replica serves the model",
+    HoldReason.STICKY: "the replica that has its run's prefix is full",
+    HoldReason.CAPPED: "every replica that it may use is full",
+    HoldReason.RESERVED: "places are kept for paused interactive runs",
+}
 RUN_ENDED = Refusal(409, "run_ended", "the run was ended while this turn was held")
 
 
@@ -39,6 +47,16 @@ def candidates(d: Draft, key: QueueKey) -> list[Replica]:
     found = [replica for replica in replicas if replica.health is Health.HEALTHY and speaks(replica, key.kind, key.api)]
     barred = key.without + key.unusable + key.suspect
     return [replica for replica in found if replica.name not in barred] if barred else found
+
+
+def possible(d: Draft, key: QueueKey) -> tuple[str, ...]:
+    """Replicas that these turns may go to now, or once they are healthy."""
+    home = bound_home(d, key)
+    if home:
+        return (home,)
+    names = d.servers.get((key.kind, key.model), ())
+    barred = key.without + key.unusable
+    return tuple([name for name in names if speaks(d.replicas[name], key.kind, key.api) and name not in barred])
 
 
 def verdict(d: Draft, key: QueueKey, able: list[Replica]) -> Refusal | HoldReason | None:
@@ -76,6 +94,32 @@ def unreachable(names: tuple[str, ...], retry_seconds: float) -> Refusal:
 def no_replica(model: str, retry_seconds: float) -> Refusal:
     message = f"every replica that serves model {model!r} is unhealthy; the turn waited for no_replica_seconds"
     return Refusal(503, "no_replica", message, max(retry_seconds, RETRY_SECONDS_MIN))
+
+
+def too_many(d: Draft, turn: Turn) -> Refusal | None:
+    """A turn that would have to be held, while as many are held as the deployment allows."""
+    most = d.settings.held_turns_per_caller_max
+    caller = d.callers.get(turn.flow) if most is not None else None
+    if most is not None and (held := caller.held if caller else 0) >= most:
+        message = f"{held} turns of this caller are held already; held_turns_per_caller_max allows no more"
+        return Refusal(429, "caller_held_too_many", message, _retry_seconds(d))
+    most = d.settings.held_turns_max
+    if most is not None and d.held >= most:
+        return Refusal(503, "too_many_held", f"{d.held} turns are held already; held_turns_max allows no more", _retry_seconds(d))
+    return None
+
+
+def held_too_long(d: Draft, turn: Turn) -> Refusal:
+    most = d.settings.hold_seconds_max or 0.0
+    seconds = d.now - turn.hold_until + most  # of this turn, not of an abandoned twin whose arrival it has inherited
+    why = WHY[turn.reason] if turn.reason else "it was about to be placed"
+    names = f" ({', '.join(turn.waits_for[:MODELS_NAMED_MAX])})" if turn.waits_for else ""
+    message = f"held for {seconds:.0f} s, as {why}{names}; hold_seconds_max is {most:g}"
+    return Refusal(503, "held_too_long", message, _retry_seconds(d))
+
+
+def _retry_seconds(d: Draft) -> float:
+    return max(d.settings.probe_seconds, RETRY_SECONDS_MIN)
 
 
 def _unknown_model(d: Draft, key: QueueKey) -> Refusal | HoldReason:

@@ -429,16 +429,18 @@ class Welcome(_message.Message):
     def __init__(self, session: _Optional[str] = ..., scheduler_epoch: _Optional[str] = ..., protocol: _Optional[_Union[Protocol, _Mapping]] = ...) -> None: ...
 
 class Held(_message.Message):
-    __slots__ = ("turn", "attempt", "run", "reason")
+    __slots__ = ("turn", "attempt", "run", "reason", "waits_for")
     TURN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
     turn: str
     attempt: int
     run: str
     reason: str
-    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., run: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    waits_for: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., run: _Optional[str] = ..., reason: _Optional[str] = ..., waits_for: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Placed(_message.Message):
     __slots__ = ("turn", "attempt", "run", "replica", "turn_seq", "hold_reason", "held_ms")
