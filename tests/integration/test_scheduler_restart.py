@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import Cluster, Json, cluster, turns_in
+from tests.support.cluster import Cluster, cluster, reserve, turns_in
 from tests.support.tool_agents import Agent, Turn, errors_of
 
 KILLS = int(os.environ.get("LUFTPAUSE_TEST_KILLS", "5"))
 AGENTS = 12
 SLEEPERS = 4  # interactive runs that sit in a long tool call while everything else goes on
 TOOL_SECONDS = 0.15
+OUTAGE_SECONDS = float(os.environ.get("LUFTPAUSE_TEST_OUTAGE_SECONDS", "4"))
+ENGINE = ("--decode-seconds", "0.02", "--max-running", "8", "--health-seconds", "0")
+FAST = ("--health-seconds", "0", "--decode-seconds", "0.01")
 
 pytestmark = pytest.mark.timeout(120 + 15 * KILLS)
 
@@ -102,10 +105,6 @@ async def paused_on(whole: Cluster) -> dict[str, int]:
     return reserve(seen)
 
 
-def reserve(seen: Json) -> dict[str, int]:
-    return {replica["name"]: replica["paused_interactive"] for replica in seen["state"]["replicas"]}
-
-
 def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
@@ -113,9 +112,7 @@ def percentile(values: list[float], share: float) -> float:
 async def kill_and_restart(whole: Cluster, load: Load) -> tuple[float, float]:
     """Seconds from the kill, and from the new scheduler's readiness, to the first turn that it placed."""
     killed = time.monotonic()
-    whole.scheduler.kill()
-    await whole.scheduler.ended()
-    await whole.start_scheduler()
+    await kill(whole)
     back = time.monotonic()
     await load.until_answered_since(killed, 1)
     first = min(turn.head for turn in load.turns if turn.head > turn.asked >= killed)
@@ -127,8 +124,7 @@ async def kill_and_restart(whole: Cluster, load: Load) -> tuple[float, float]:
 
 
 async def test_killed_again_and_again_under_load_no_client_notices_and_all_counts_are_right(tmp_path: Path) -> None:
-    engine = ("--decode-seconds", "0.02", "--max-running", "8", "--health-seconds", "0")
-    async with cluster(tmp_path, engines=[engine, engine]) as whole:
+    async with cluster(tmp_path, engines=[ENGINE, ENGINE]) as whole:
         asleep = await sleepers(whole)
         before = await paused_on(whole)
         homes = Counter(agent.turns[0].replica for agent in asleep)
@@ -155,3 +151,48 @@ async def test_killed_again_and_again_under_load_no_client_notices_and_all_count
         print(f"{name} → placed: p50 {percentile(values, 0.5):.2f} s, max {max(values):.2f} s over {len(values)} kills")
     print(f"{len(turns)} turns of {len(everybody)} runs, longest hold {max(turn.held_ms for turn in turns) / 1000:.2f} s")
     assert max(pair[1] for pair in placed_after) < 3
+
+
+async def test_after_a_longer_outage_turns_are_served_within_three_seconds_and_each_dataplane_resyncs_once(tmp_path: Path) -> None:
+    """A back-off that grows while nobody listens must not delay the first turns of the new scheduler."""
+    async with cluster(tmp_path, engines=[FAST]) as whole:
+        agents = [Agent(whole.http, f"Task {n}. [calls=1 answer=8]") for n in range(4)]
+        await asyncio.gather(*(agent.turn(whole.url(n % 2)) for n, agent in enumerate(agents)))
+        whole.scheduler.kill()
+        await whole.scheduler.ended()
+        waiting = [asyncio.create_task(agent.turn(whole.url(n % 2))) for n, agent in enumerate(agents)]
+        await asyncio.sleep(OUTAGE_SECONDS)  # the outage itself is what is tested
+        assert not any(task.done() for task in waiting)
+        await whole.start_scheduler()
+        back = time.monotonic()
+        turns = await asyncio.gather(*waiting)
+        seen = await whole.quiet()
+    print(f"served {max(turn.head for turn in turns) - back:.2f} s after the scheduler was back from {OUTAGE_SECONDS:g} s")
+    assert errors_of(agents) == []
+    assert max(turn.head for turn in turns) - back < 3
+    assert seen["events"]["Resync"] == 2
+    assert all(len(agent.runs) == len(agent.homes) == 1 for agent in agents)
+
+
+async def test_places_of_paused_runs_are_kept_from_batch_by_the_next_scheduler_too(tmp_path: Path) -> None:
+    async with cluster(tmp_path, engines=[FAST], replicas=[{"load": "none", "max_in_flight": 3}]) as whole:
+        paused = [Agent(whole.http, f"Interactive {n}. [calls=1 answer=8]") for n in range(2)]
+        await asyncio.gather(*(agent.turn(whole.url(n)) for n, agent in enumerate(paused)))
+        await kill(whole)
+        batch = [Agent(whole.http, f"Batch {n}. [calls=0 answer=60]", headers={"x-luftpause-class": "batch"}) for n in range(3)]
+        working = [asyncio.create_task(agent.turn(whole.url(n % 2))) for n, agent in enumerate(batch)]
+        seen = await whole.until(lambda seen: whole.replica(seen, 0)["in_flight"] == 1 and seen["state"]["held"] == 2)
+        assert whole.replica(seen, 0)["paused_interactive"] == 2
+        assert {held["reason"] for held in seen["state"]["held_turns"]} == {"reserved"}
+        back = await asyncio.gather(*(agent.turn(whole.url(1 - n)) for n, agent in enumerate(paused)))
+        assert [turn.held_ms for turn in back] == [0, 0], "their places were free"
+        await asyncio.gather(*working)
+        await whole.quiet()
+    assert errors_of([*paused, *batch]) == []
+
+
+async def kill(whole: Cluster) -> None:
+    """kill -9 of the scheduler, and another one in its place."""
+    whole.scheduler.kill()
+    await whole.scheduler.ended()
+    await whole.start_scheduler()

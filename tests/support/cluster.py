@@ -122,6 +122,11 @@ def turns_in(seen: Json) -> int:
     return per_replica + per_class + state["held"] + len(state["held_by_caller"]) + sum(state["runs"]["generating"].values())
 
 
+def reserve(seen: Json) -> dict[str, int]:
+    """How many places are kept for paused interactive runs, by replica."""
+    return {replica["name"]: replica["paused_interactive"] for replica in seen["state"]["replicas"]}
+
+
 @contextlib.asynccontextmanager
 async def cluster(
     folder: Path,
