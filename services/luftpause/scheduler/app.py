@@ -11,6 +11,7 @@ from typing import Final
 import uvicorn
 from fastapi import FastAPI
 from msgspec import Struct
+from prometheus_client.process_collector import ProcessCollector
 
 from luftpause.kit import serve as kit
 from luftpause.kit.clock import monotonic
@@ -22,9 +23,11 @@ from luftpause.scheduler.core.decide import decide, initial
 from luftpause.scheduler.core.model import Settings
 from luftpause.scheduler.core.view import overview
 from luftpause.scheduler.host import Host
+from luftpause.scheduler.metrics import SchedulerMetrics
 from luftpause.scheduler.probes import Prober
 from luftpause.scheduler.record import Recorder
 from luftpause.scheduler.server import SessionServer
+from luftpause.scheduler.tally import Tally
 
 LISTEN_BACKLOG: Final = 128
 
@@ -79,9 +82,10 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
     sock = kit.listen(own.host, own.http_port, option="scheduler.http_port")
     state = initial(_settings(own), specs, monotonic())
     recorder = Recorder(own.record, clear=own.record_clear, bytes_max=own.record_bytes_max) if own.record else None
+    tally = Tally()
     host = Host(
         decide, state, replicas=replicas.announced, garbage=garbage, inbox_events_max=own.inbox_events_max,
-        observers=(recorder.observe,) if recorder else (),
+        observers=(tally, recorder.observe) if recorder else (tally,),
     )  # fmt: skip
     prober = Prober(host.post, period_seconds=own.probe_seconds, bytes_max=own.probe_bytes_max)
     host.probe = prober.now
@@ -94,7 +98,10 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
             stack.push_async_callback(asyncio.to_thread, recorder.close)
         port = await sessions.start(grpc_address)
         stack.push_async_callback(sessions.stop)
-        app = status.create_app(status.Reporter(host, sessions, overview, monotonic))
+        app = status.create_app(
+            status.Reporter(host, sessions, lambda state, now, shown: overview(state, now, tally.shares, shown), monotonic),
+            (SchedulerMetrics(host, sessions, tally, monotonic), ProcessCollector(registry=None)),
+        )
         http = await stack.enter_async_context(_http(app, sock))
         work = asyncio.create_task(_work(host, http), name="scheduler host")
         stack.push_async_callback(_cancel, work)

@@ -8,6 +8,7 @@ import asyncio
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Final, assert_never
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from luftpause.kit.clock import Clock, monotonic
 from luftpause.kit.errors import LuftpauseError
 from luftpause.kit.garbage import Garbage
 from luftpause.kit.logs import Log
+from luftpause.kit.metrics import Histogram
 from luftpause.scheduler.core.decisions import (
     Decision,
     EndRun,
@@ -39,6 +41,7 @@ TICK_SECONDS: Final = 1.0
 TICK_SECONDS_MIN: Final = 0.001  # a `wake_at` in the past must not become a busy loop
 EVENTS_PER_TURN: Final = 256  # then the loop gets to read and write again
 IDLE_SECONDS: Final = 1.0  # without a fact about a turn
+DECIDE_BOUNDS_SECONDS: Final = (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.25, 1)
 
 _ROUTINE: Final = (Tick, Continue, DataplaneAlive, ReplicaProbed)  # they come whether or not there is work
 
@@ -84,6 +87,8 @@ class Host:
         self.state = state
         self.events: Counter[str] = Counter()  # by type, since the start
         self.decisions: Counter[str] = Counter()
+        self.undeliverable = 0  # orders for dataplanes that had no session
+        self.decide_seconds = Histogram("luftpause_scheduler_decide_seconds", "What one event costs the core.", DECIDE_BOUNDS_SECONDS)
         self.rate = Rate(clock)
         self.probe = probe
         self._decide = decide
@@ -113,6 +118,11 @@ class Host:
         """As `post`; the dataplane's orders go into `outbox` from then on, the replicas first."""
         self._inbox.append(Attach(resync, outbox))
         self._arrived.set()
+
+    @property
+    def waiting(self) -> int:
+        """Events in the inbox."""
+        return len(self._inbox)
 
     async def room(self) -> None:
         """Wait while the inbox is full: for whoever brings events that nobody waits for."""
@@ -181,10 +191,12 @@ class Host:
 
     def _handle(self, event: Event) -> None:
         name = type(event).__name__
+        begun = perf_counter()
         try:
             step = self._decide(self.state, event)
         except Exception as error:
             raise _failed(name, error) from error
+        self.decide_seconds.observe(perf_counter() - begun)
         for observe in self._observers:
             observe(self.state, event, step)
         self.state = step.state
@@ -235,7 +247,7 @@ class Host:
     def _send(self, decision: Place | Held | Refuse | Located) -> None:
         session = self._outboxes.get(decision.dataplane)
         if session is None:
-            self.decisions["undeliverable"] += 1  # it has no session: it will resync and ask again
+            self.undeliverable += 1  # it will resync and ask again
             return
         session[1].put(decision)
 

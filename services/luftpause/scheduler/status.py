@@ -1,24 +1,35 @@
-"""What does the scheduler show of itself over HTTP?"""
+"""What does the scheduler show of itself over HTTP?
 
-from collections.abc import Callable
+Whoever reaches the port may read this, and so may a web page in a browser on the same machine whose name was made to point here: a check of
+`Host` comes together with tokens (docs/operations.md).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 from fastapi import FastAPI, Request, Response
 from msgspec import Struct
+from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
 
-from luftpause.kit import protocol
+from luftpause.kit import metrics, protocol
 from luftpause.kit.clock import Clock
-from luftpause.kit.errors import error_body
+from luftpause.kit.errors import LuftpauseError, error_body
 from luftpause.scheduler.core.model import State
+from luftpause.scheduler.core.view import CALLERS_SHOWN_MAX, HELD_SHOWN_MAX, Overview, Shown
 from luftpause.scheduler.host import Host
 from luftpause.scheduler.server import SessionServer
 from luftpause.scheduler.session import Session
 
+ASKED_MAX: Final = 2000  # of a list in one answer: some 10 ms of the loop
+PARAMETERS: Final = {"held": HELD_SHOWN_MAX, "callers": CALLERS_SHOWN_MAX}  # and what is shown where they are not given
+PATHS: Final = "GET / (a page), GET /status (JSON; ?held=N&callers=N), GET /metrics (Prometheus) and GET /health"
+
 PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>luftpause scheduler</title></head>
-<body><h1>luftpause scheduler</h1><p>What it knows, as JSON: <a href="status">/status</a></p></body></html>
+<body><h1>luftpause scheduler</h1>
+<ul><li>What it knows, as JSON: <a href="status">/status</a></li><li>For Prometheus: <a href="metrics">/metrics</a></li></ul></body></html>
 """
 
 
@@ -44,24 +55,29 @@ class Status(Struct, frozen=True):
     protocol: str
     uptime_seconds: float
     events_per_second: float
+    inbox_events: int
     sessions: list[SessionStatus]
     unknown_facts: int
+    undeliverable_orders: int
     events: dict[str, int]
     decisions: dict[str, int]
-    state: object
+    state: Overview
+
+
+View = Callable[[State, float, Shown], Overview]
 
 
 class Reporter:
     """Puts the status together from the host, its sessions and the core's own overview."""
 
-    def __init__(self, host: Host, sessions: SessionServer, overview: Callable[[State, float], object], clock: Clock) -> None:
+    def __init__(self, host: Host, sessions: SessionServer, view: View, clock: Clock) -> None:
         self._host = host
         self._sessions = sessions
-        self._overview = overview
+        self._view = view
         self._clock = clock
         self._started = clock()
 
-    def status(self) -> Status:
+    def status(self, shown: Shown | None = None) -> Status:
         now = self._clock()
         sessions = self._sessions
         return Status(
@@ -69,39 +85,73 @@ class Reporter:
             protocol=f"{protocol.MAJOR}.{protocol.MINOR}",
             uptime_seconds=round(now - self._started, 3),
             events_per_second=round(self._host.rate.per_second(), 1),
+            inbox_events=self._host.waiting,
             sessions=[_session(session, now) for session in sessions.sessions.values()],
             unknown_facts=sessions.unknown_facts + sum(session.unknown_facts for session in sessions.sessions.values()),
+            undeliverable_orders=self._host.undeliverable,
             events=dict(self._host.events),
             decisions=dict(self._host.decisions),
-            state=self._overview(self._host.state, now),
+            state=self._view(self._host.state, now, shown or Shown()),
         )
 
 
-def create_app(reporter: Reporter) -> FastAPI:
-    app = FastAPI(title="luftpause scheduler", docs_url=None, redoc_url=None)
+def create_app(reporter: Reporter, collectors: Sequence[Collector] = ()) -> FastAPI:
+    """The pages. `collectors` are what `/metrics` shows."""
+    app = FastAPI(title="luftpause scheduler", docs_url=None, redoc_url=None, openapi_url=None)
 
-    @app.get("/status")
-    async def status() -> Response:  # pyright: ignore[reportUnusedFunction]
-        """The state, as JSON."""
-        return Response(msgspec.json.encode(reporter.status()), media_type="application/json", headers={"cache-control": "no-store"})
+    async def status(request: Request) -> Response:
+        try:
+            shown = asked(request.query_params.multi_items())
+        except LuftpauseError as error:
+            return Response(error.body(), status_code=error.status, media_type="application/json")
+        body = msgspec.json.encode(reporter.status(shown))
+        return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
 
-    @app.get("/health")
-    async def health() -> Response:  # pyright: ignore[reportUnusedFunction]
-        """It lives."""
+    async def metrics_page(request: Request) -> Response:
+        body, kind = await metrics.page(collectors, request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": kind, "cache-control": "no-store"})
+
+    async def health(_: Request) -> Response:
         return Response(b'{"status":"ok"}', media_type="application/json")
 
-    @app.get("/", include_in_schema=False)
-    async def page() -> Response:  # pyright: ignore[reportUnusedFunction]
+    async def page(_: Request) -> Response:
         return Response(PAGE, media_type="text/html; charset=utf-8")
+
+    for path, handler in {"/": page, "/status": status, "/metrics": metrics_page, "/health": health}.items():
+        app.add_route(path, handler, methods=["GET"])  # which answers HEAD too
 
     @app.exception_handler(HTTPException)
     async def error(request: Request, error: HTTPException) -> Response:  # pyright: ignore[reportUnusedFunction]
-        message = f"{request.method} {request.url.path}: {error.detail}; this scheduler has GET /status and GET /health"
-        code = "not_found" if error.status_code == 404 else "http_error"
+        message = f"{request.method} {request.url.path}: {error.detail}; this scheduler has {PATHS}"
+        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
         body = error_body(message, code=code, status=error.status_code)
         return Response(body, status_code=error.status_code, media_type="application/json", headers=error.headers)
 
     return app
+
+
+def asked(parameters: Sequence[tuple[str, str]]) -> Shown:
+    """How much of the long lists is wanted. Raises LuftpauseError (400) that names what is allowed."""
+    found: dict[str, int] = {}
+    for name, value in parameters:
+        if name not in PARAMETERS:
+            raise _bad(f"{name!r} is not a parameter of /status")
+        if name in found:
+            raise _bad(f"{name} was given twice")
+        if not (value.isascii() and value.isdigit() and len(value) <= len(str(ASKED_MAX)) and int(value) <= ASKED_MAX):
+            raise _bad(f"{name}={value!r} is not such a number")
+        found[name] = int(value)
+    return Shown(**found)
+
+
+def _bad(what: str) -> LuftpauseError:
+    takes = " and ".join(f"{name} (a whole number from 0 to {ASKED_MAX}, {default} if not given)" for name, default in PARAMETERS.items())
+    return LuftpauseError(f"{what}; it takes {takes}", code="bad_parameter", status=400)
+
+
+def schema() -> Mapping[str, object]:
+    """The JSON Schema of the status, as it stands in docs/status.schema.json."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Status)}
 
 
 def _session(session: Session, now: float) -> SessionStatus:

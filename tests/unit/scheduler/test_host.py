@@ -126,7 +126,7 @@ def test_orders_for_a_dataplane_without_session_are_counted_and_dropped(world: W
     world.on(TurnStarted, PLACE)
     world.post(TurnStarted(world.now, "dp", "t", 1))
     world.settle()
-    assert world.host.decisions["undeliverable"] == 1
+    assert world.host.undeliverable == 1
     assert said(world.attach()) == []
 
 
