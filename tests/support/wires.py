@@ -113,7 +113,7 @@ class Rig:
     def __init__(self, scheduler: Scheduler, **config: Any) -> None:
         self.sweep = Sweep()
         self.relay = Relay(DataplaneConfig(**config), scheduler, self.sweep, b"key")
-        self.door = Door(self.relay.config, self.sweep, self.relay.routes(), lambda _: frozenset())
+        self.door = Door(self.relay.config, self.sweep, self.relay.routes(), lambda _: frozenset(), self.relay.stored.methods)
         self._class = protocol_of(self.door)
         self.connecting: list[FakeConnecting] = []
         self.engines: list[FakeTransport] = []

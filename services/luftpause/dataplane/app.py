@@ -64,7 +64,7 @@ class Dataplane:
         self.sweep = Sweep()
         self.relay = Relay(config, scheduler, self.sweep, _key(config))
         api = make_api(scheduler, lambda: self.door.stopping)
-        self.door = Door(config, self.sweep, self.relay.routes(), lambda path: methods_of(api, path))
+        self.door = Door(config, self.sweep, self.relay.routes(), lambda path: methods_of(api, path), self.relay.stored.methods)
         self._server = Server(
             uvicorn.Config(
                 api,

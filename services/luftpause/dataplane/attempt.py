@@ -15,7 +15,7 @@ from luftpause.dataplane.sse import EventFilter
 from luftpause.dataplane.sweep import NEVER
 
 if TYPE_CHECKING:
-    from luftpause.dataplane.http import Conn
+    from luftpause.dataplane.exchange import Client
     from luftpause.dataplane.turn import Turn
     from luftpause.dataplane.upstream import Connecting, Pool
 
@@ -31,7 +31,7 @@ class Attempt:
         "deadline", "passed", "sent_at", "upstream",
     )  # fmt: skip
 
-    def __init__(self, turn: "Turn", conn: "Conn") -> None:
+    def __init__(self, turn: "Turn", conn: "Client") -> None:
         self._turn = turn
         self._conn = conn
         self._head: AnswerHead | None = None

@@ -22,19 +22,29 @@ EXPOSED: Final = b"x-luftpause-run-id, x-luftpause-replica, x-luftpause-turn-id,
 
 Serve = Callable[["Conn", "Request"], None]
 MethodsOf = Callable[[str], frozenset[str]]
+Stored = Callable[[str], Mapping[str, Serve]]
 
 
 class Door:
-    """What all client connections share. `relayed` are the paths (POST only) that go to engines; the rest is the ASGI app's.
+    """What all client connections share. `relayed` are the paths (POST only) whose requests have bodies and go to engines.
 
-    `methods_of` says which methods the app has for a path; none: there is no such path.
+    `stored` says by method who serves a path that names something an engine stores, `methods_of` which methods the ASGI app has for a
+    path; none: there is no such path.
     """
 
-    def __init__(self, config: DataplaneConfig, sweep: Sweep, relayed: Mapping[str, Serve], methods_of: MethodsOf) -> None:
+    def __init__(
+        self,
+        config: DataplaneConfig,
+        sweep: Sweep,
+        relayed: Mapping[str, Serve],
+        methods_of: MethodsOf,
+        stored: Stored = lambda _: {},
+    ) -> None:
         self.config = config
         self.sweep = sweep
         self.stopping = False
         self._relayed = relayed
+        self._stored = stored
         self._methods_of = methods_of
         self._hosts = frozenset(host.lower() for host in config.allowed_hosts)
         self._origins = frozenset(config.cors_origins)
@@ -85,8 +95,12 @@ class Door:
         if relay is not None and request.method == "POST":
             relay(conn, request)
             return
-        methods = frozenset({"POST"}) if relay is not None else self._methods_of(request.path)
-        if "GET" in methods:
+        by_method = self._stored(request.path)
+        if request.method in by_method:
+            by_method[request.method](conn, request)
+            return
+        methods = frozenset({"POST"}) if relay is not None else frozenset(by_method) or self._methods_of(request.path)
+        if "GET" in methods and not by_method:
             methods |= {"HEAD"}
         if request.method == "OPTIONS" and (methods or request.path == "*"):
             self._options(conn, request, methods | {"OPTIONS"})
@@ -102,7 +116,8 @@ class Door:
         """Names the path that was meant where only `/v1` is missing or doubled; else where turns go."""
         meant = "/v1/" + path.strip("/").removeprefix("v1/").removeprefix("v1/")
         if meant in self._relayed or self._methods_of(meant):
-            return f"there is no {path[:200]} here; did you mean {meant[:200]}? A client's base_url ends in /v1"
+            base = "ANTHROPIC_BASE_URL ends before /v1" if meant.startswith("/v1/messages") else "A client's base_url ends in /v1"
+            return f"there is no {path[:200]} here; did you mean {meant[:200]}? {base}"
         return f"there is no {path[:200]} here; turns go to {', '.join(sorted(self._relayed))}"
 
     @staticmethod

@@ -1,5 +1,6 @@
 """What do a connection and whoever answers a request on it say to each other?"""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct
@@ -30,4 +31,30 @@ class Handler(Protocol):
 
     def last_sign(self) -> float:
         """When something was last written to the client, in the loop's time."""
+        ...
+
+
+class Client(Protocol):
+    """A connection as its handler sees it. `more` are header lines for every answer, `keeps`: another request may follow."""
+
+    handler: Handler | None
+    headed: bool
+    keeps: bool
+    more: bytes
+
+    @property
+    def write(self) -> Callable[[bytes], None]: ...
+
+    def write_head(self, data: bytes) -> None: ...
+
+    def answer(self, data: bytes) -> None:
+        """A complete answer, head and body."""
+        ...
+
+    def finish(self) -> None:
+        """The answer is complete."""
+        ...
+
+    def break_off(self, *, reset: bool) -> None:
+        """The answer can't be completed. `reset` where an orderly close would look complete."""
         ...

@@ -22,9 +22,8 @@ def forwarded(headers: Sequence[tuple[bytes, bytes]], allowed: frozenset[bytes],
     return b"".join(kept)
 
 
-def engine_request(target: bytes, host: bytes, headers: bytes, api_key: str, body: bytes) -> bytes:
-    """Head and body in one piece. Only the replica's own key is ever an Authorization."""
-    key = b"authorization: Bearer %b\r\n" % api_key.encode() if api_key else b""
-    return b"POST %b HTTP/1.1\r\nhost: %b\r\n%b%baccept-encoding: identity\r\ncontent-length: %d\r\n\r\n%b" % (
-        target, host, headers, key, len(body), body,
+def engine_request(target: bytes, host: bytes, headers: bytes, key: bytes, body: bytes, method: bytes = b"POST") -> bytes:
+    """Head and body in one piece. `key` is the header line with the replica's own key: nobody else's ever goes there."""
+    return b"%b %b HTTP/1.1\r\nhost: %b\r\n%b%baccept-encoding: identity\r\ncontent-length: %d\r\n\r\n%b" % (
+        method, target, host, headers, key, len(body), body,
     )  # fmt: skip

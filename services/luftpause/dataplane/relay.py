@@ -1,12 +1,16 @@
 """What do all turns that go through this dataplane share, and how do they end when it stops?"""
 
 import asyncio
+import functools
 
+from luftpause.dataplane.deciding import decide
 from luftpause.dataplane.door import Serve
+from luftpause.dataplane.errand import Errand
 from luftpause.dataplane.exchange import Request
-from luftpause.dataplane.formats import FORMATS, Format
+from luftpause.dataplane.formats import CLASSIFY, FORMATS, Format
 from luftpause.dataplane.http import Conn
 from luftpause.dataplane.rejection import Rejection
+from luftpause.dataplane.stored import COUNT_TOKENS, StoredRoutes, count_tokens
 from luftpause.dataplane.sweep import Sweep
 from luftpause.dataplane.turn import Turn
 from luftpause.dataplane.turns import Scheduler
@@ -28,32 +32,42 @@ class Relay:
         self.holds_busy = config.on_busy == "hold"
         self.upstreams = Upstreams(config, sweep)
         self.forwarded = frozenset(name.lower().encode() for name in config.forward_headers)
-        self.turns: set[Turn] = set()
+        self.turns: set[Turn | Errand] = set()
+        self.stored = StoredRoutes(self)
         self.deadline = 0.0  # always due: the sweep passes on which replicas delivered
         self._stopping = False
+        self._rotation = 0
         self._empty = asyncio.Event()
         self._empty.set()
         sweep.watch(self)
 
     def routes(self) -> dict[str, Serve]:
         """By path; all take POST only."""
-        return {each.route: self._serve(each) for each in FORMATS}
+        turns = {each.route: self._serve(each) for each in FORMATS}
+        return turns | {CLASSIFY.route: functools.partial(decide, self), COUNT_TOKENS: functools.partial(count_tokens, self)}
+
+    def rotate(self, count: int) -> int:
+        """Which of so many is first this time."""
+        self._rotation += 1
+        return self._rotation % count
 
     def _serve(self, api: Format) -> Serve:
         def serve(conn: Conn, request: Request) -> None:
-            turn = Turn(self, conn, request, api)
-            if self._stopping:
-                turn.reject(STOPPING)
-            else:
-                turn.begin(request)
+            self.take(Turn(self, conn, request, api), request)
 
         return serve
 
-    def enter(self, turn: Turn) -> None:
+    def take(self, turn: Turn, request: Request) -> None:
+        if self._stopping:
+            turn.reject(STOPPING)
+        else:
+            turn.begin(request)
+
+    def enter(self, turn: Turn | Errand) -> None:
         self.turns.add(turn)
         self._empty.clear()
 
-    def leave(self, turn: Turn) -> None:
+    def leave(self, turn: Turn | Errand) -> None:
         self.turns.discard(turn)
         if not self.turns:
             self._empty.set()

@@ -22,8 +22,7 @@ from luftpause.dataplane.turns import Ask, Placement, Refusal, ReturnReason
 from luftpause.kit import ids
 
 if TYPE_CHECKING:
-    from luftpause.dataplane.exchange import Request
-    from luftpause.dataplane.http import Conn
+    from luftpause.dataplane.exchange import Client, Request
     from luftpause.dataplane.relay import Relay
 
 NO_REPLICA: Final = "no_replica"
@@ -44,7 +43,7 @@ class Turn:
         "deadline", "hides_usage", "id", "relay", "stores", "told_first_token", "version",
     )  # fmt: skip
 
-    def __init__(self, relay: "Relay", conn: "Conn", request: "Request", api: Format) -> None:
+    def __init__(self, relay: "Relay", conn: "Client", request: "Request", api: Format) -> None:
         self.relay = relay
         self._conn = conn
         self._api = api
@@ -135,7 +134,9 @@ class Turn:
         self._placement = placement
         pool = self.relay.upstreams.pool(placement.replica)
         origin = pool.origin
-        out = engine_request(origin.prefix + self._target, origin.host_header, self._headers, placement.replica.api_key, self._body)
+        out = engine_request(
+            origin.prefix + self._target, origin.host_header, self._headers, origin.key_line(placement.replica.api_key), self._body
+        )
         attempt = self._attempt = Attempt(self, self._conn)
         attempt.start(pool, out)
 

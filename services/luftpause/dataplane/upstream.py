@@ -14,6 +14,9 @@ from luftpause.dataplane.turns import Replica
 from luftpause.kit.config import DataplaneConfig
 
 URLS_CACHED: Final = 1024
+ANTHROPIC: Final = "anthropic.com"  # takes keys in a header of its own only
+ANTHROPIC_KEY: Final = b"x-api-key: %b\r\n"
+BEARER_KEY: Final = b"authorization: Bearer %b\r\n"
 
 
 class Origin(Struct, frozen=True):
@@ -24,6 +27,11 @@ class Origin(Struct, frozen=True):
     tls: bool
     prefix: bytes
     host_header: bytes
+    key_header: bytes = BEARER_KEY  # a format string for the replica's own key
+
+    def key_line(self, api_key: str) -> bytes:
+        """The header line with the replica's own key; empty: it has none."""
+        return self.key_header % api_key.encode() if api_key else b""
 
 
 @functools.lru_cache(maxsize=URLS_CACHED)
@@ -35,7 +43,8 @@ def origin_of(url: str) -> Origin:
     port = parts.port or usual
     named = f"[{host}]" if ":" in host else host
     prefix = parts.path.rstrip("/").removesuffix("/v1")
-    return Origin(host, port, tls, prefix.encode(), (named if port == usual else f"{named}:{port}").encode())
+    key_header = ANTHROPIC_KEY if host.endswith(ANTHROPIC) else BEARER_KEY
+    return Origin(host, port, tls, prefix.encode(), (named if port == usual else f"{named}:{port}").encode(), key_header)
 
 
 class Connecting:

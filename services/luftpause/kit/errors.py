@@ -46,6 +46,10 @@ def error_type(status: int) -> str:
 
 
 def error_body(message: str, *, code: str, status: int) -> bytes:
-    """`{"error": {"message", "type", "code"}}` as JSON bytes."""
+    """
+    `{"error": {"message", "type", "code"}}` as JSON bytes.
+
+    With `"type": "error"` beside it, as clients of the Anthropic API expect it; clients of the OpenAI API look at `error` only.
+    """
     error: dict[str, Any] = {"message": message, "type": error_type(status), "code": code}
-    return orjson.dumps({"error": error})
+    return orjson.dumps({"type": "error", "error": error})

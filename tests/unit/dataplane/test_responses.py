@@ -5,6 +5,7 @@ import pytest
 from luftpause.dataplane.outgoing import engine_request, forwarded
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import passed_head, refusal, whole
+from luftpause.dataplane.upstream import origin_of
 
 
 def test_an_engines_head_is_written_anew() -> None:
@@ -33,7 +34,7 @@ def test_a_refusal_has_the_one_error_shape(seconds: int, line: bytes) -> None:
     assert data.startswith(b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n")
     assert line in data
     assert b"connection: close\r\n" in data
-    assert data.endswith(b'{"error":{"message":"no room","type":"server_error","code":"full"}}')
+    assert data.endswith(b'{"type":"error","error":{"message":"no room","type":"server_error","code":"full"}}')
 
 
 def test_an_answer_without_content_has_no_length() -> None:
@@ -52,8 +53,16 @@ def test_headers_that_go_on() -> None:
     assert forwarded([(b"accept", b"a"), (b"accept", b"b")], allowed, b"keep-alive") == b"accept: a\r\naccept: b\r\n"
 
 
-@pytest.mark.parametrize(("key", "line"), [("", b""), ("k", b"authorization: Bearer k\r\n")])
-def test_a_request_to_an_engine(key: str, line: bytes) -> None:
-    assert engine_request(b"/v1/x", b"h:1", b"a: b\r\n", key, b"{}") == (
+@pytest.mark.parametrize(
+    ("url", "key", "line"),
+    [
+        ("http://h:1", "", b""),
+        ("http://h:1", "k", b"authorization: Bearer k\r\n"),
+        ("https://api.anthropic.com", "k", b"x-api-key: k\r\n"),
+        ("https://api.anthropic.com", "", b""),
+    ],
+)
+def test_a_request_to_an_engine(url: str, key: str, line: bytes) -> None:
+    assert engine_request(b"/v1/x", b"h:1", b"a: b\r\n", origin_of(url).key_line(key), b"{}") == (
         b"POST /v1/x HTTP/1.1\r\nhost: h:1\r\na: b\r\n" + line + b"accept-encoding: identity\r\ncontent-length: 2\r\n\r\n{}"
     )
