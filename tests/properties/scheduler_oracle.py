@@ -4,6 +4,7 @@ Written from spec and decision records only, for one connected dataplane, genera
 """
 
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from math import floor
 
 from luftpause.scheduler.core.events import (
@@ -320,7 +321,7 @@ class Oracle:
         return self.cap(name) - self.flying(name) - kept > 0 and self.burst_left(name) > 0
 
     def serves(self, engine: Engine, model: str) -> bool:
-        return engine.spec.models is not None and model in engine.spec.models
+        return engine.spec.models is not None and any(fnmatchcase(model, name) for name in engine.spec.models)
 
     # ---- placing ----------------------------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ from luftpause.scheduler.core.events import (
 )  # fmt: skip
 from luftpause.scheduler.core.model import Health, Settings, State, Turn, TurnPhase
 from luftpause.scheduler.core.runs import lane_of
+from luftpause.scheduler.core.serving import serves
 from luftpause_bench.sim.recount import placements, recount
 
 SPECS = (
@@ -52,6 +53,7 @@ SPECS = (
     ReplicaSpec("c", "http://c", models=("m",), capped=False, max_in_flight=3),
     ReplicaSpec("k", "http://k", models=("judge",), kind=Kind.CLASSIFIER),
     ReplicaSpec("l", "http://l"),  # learns its models
+    ReplicaSpec("w", "http://w", models=("n", "la*", "m")),
 )
 IDS = ("call_0", "call_1", "functions.search:7", "call_9f8e7d6c5b4a3f2e1d0c", "toolu_01AbCdEfGhIjKlMnOp", "")
 RARE_OPS = ("config", "resync", "lost", "unusable", "end_run", "duplicate")
@@ -141,7 +143,7 @@ class World:
             if home is None or home.removed or home.health is not Health.HEALTHY or lane.home in turn.without:
                 continue
             dataplane = self.state.dataplanes[turn.dataplane]
-            if lane.home in dataplane.unusable or turn.model not in (home.models or ()) or turn.kept_home:
+            if lane.home in dataplane.unusable or not serves(home, turn.kind, turn.model, turn.api) or turn.kept_home:
                 continue
             assert place.replica == lane.home, f"{turn.run} moved from {lane.home} to {place.replica}"
 
@@ -166,7 +168,8 @@ class World:
         return turns[x % len(turns)] if turns else None
 
     def make_request(self, x: int, y: int, **more: Any) -> TurnRequested:
-        kinds = (Kind.CLASSIFIER, "judge") if x % 11 == 10 else (Kind.EMBEDDING, "m") if x % 11 == 9 else (Kind.GENERATIVE, "mmmnz"[x % 5])
+        models = ("m", "m", "m", "n", "late", "z")
+        kinds = (Kind.CLASSIFIER, "judge") if x % 11 == 10 else (Kind.EMBEDDING, "m") if x % 11 == 9 else (Kind.GENERATIVE, models[x % 6])
         made: dict[str, Any] = {
             "now": self.now, "dataplane": "de"[y % 2], "turn": self.name("t"), "attempt": 1, "fresh_run": self.name("r"),
             "model": kinds[1], "turn_class": TurnClass(y // 2 % 2), "caller": "uvw"[x // 3 % 3], "kind": kinds[0],
@@ -231,10 +234,10 @@ class World:
 
     def make_probe(self, x: int, y: int) -> ReplicaProbed:
         load = None if y % 9 == 8 else Load(running=x % 5, waiting=y % 3)
-        return ReplicaProbed(self.now, "abckl"[x % 5], ProbeOutcome.OK, load, ("m", "late") if "abckl"[x % 5] == "l" else None)
+        return ReplicaProbed(self.now, "abcklw"[x % 6], ProbeOutcome.OK, load, ("m", "late") if "abcklw"[x % 6] == "l" else None)
 
     def make_miss(self, x: int, y: int) -> ReplicaProbed:
-        return ReplicaProbed(self.now, "abckl"[x % 5], (ProbeOutcome.MISSED, ProbeOutcome.MISSED, ProbeOutcome.REFUSED)[y % 3])
+        return ReplicaProbed(self.now, "abcklw"[x % 6], (ProbeOutcome.MISSED, ProbeOutcome.MISSED, ProbeOutcome.REFUSED)[y % 3])
 
     def make_suspect(self, x: int, y: int) -> ReplicaSuspected:
         return ReplicaSuspected(self.now, "de"[y % 2], "abc"[x % 3])

@@ -54,7 +54,7 @@ class Walk:
         self.possible = (
             ReplicaSpec("a", "http://a", ("m",)),
             ReplicaSpec("b", "http://b", ("m", "n"), max_in_flight=r.choice((None, 4))),
-            ReplicaSpec("c", "http://c", ("m",), capped=False, max_in_flight=r.choice((None, 1, 3))),
+            ReplicaSpec("c", "http://c", r.choice((("m",), ("*",), ("n", "m*"))), capped=False, max_in_flight=r.choice((None, 1, 3))),
         )
         self.configured = self.possible[: r.choice((1, 2, 3))]
         self.state = initial(self.settings, self.configured, 0.0)

@@ -273,7 +273,8 @@ class State(Struct, frozen=True, gc=False):
     open: bool  # placing has begun
     replicas: "Map[str, Replica]"
     names: tuple[str, ...]  # of configured replicas, in that order
-    servers: "Map[tuple[str, str], tuple[str, ...]]"  # (kind, model) -> replicas
+    servers: "Map[tuple[str, str], tuple[str, ...]]"  # (kind, model) -> replicas that name it
+    patterns: "Map[str, tuple[str, ...]]" = Map()  # replica -> names of models with `*`
     runs: "Map[str, Run]" = Map()
     turns: "Map[str, Turn]" = Map()
     callers: "Map[str, Caller]" = Map()

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from luftpause.scheduler.core.events import TurnClass
 from luftpause.scheduler.core.indexes import Draft
 from luftpause.scheduler.core.model import GENERATIVE, PlaceInFlow, Queue, QueueKey, Replica
-from luftpause.scheduler.core.serving import speaks
+from luftpause.scheduler.core.serving import fits, speaks
 
 FLOWS_COMPARED_MAX = 16  # up to here asking every flow is cheaper than walking two orders
 
@@ -71,10 +71,19 @@ def _queues_for(d: Draft, replica: Replica, turn_class: int) -> list[QueueKey]:
     found = [key for key in d.queues_of_home.get(replica.name, ()) if key.turn_class == turn_class]
     if d.queues_of_model:
         kinds = KINDS_TAKEN[replica.kind]
+        if replica.name in d.patterns:
+            found += _fitting(d, replica, turn_class)
         for model in replica.models or ():
             for kind in kinds:
                 found += [key for key in d.queues_of_model.get((kind, model), ()) if key.turn_class == turn_class]
     return [key for key in found if not _barred(replica, key)]
+
+
+def _fitting(d: Draft, replica: Replica, turn_class: int) -> list[QueueKey]:
+    """Queues of models that it does not name, but has a pattern for. Costs as much as there are queues."""
+    patterns, named, kinds = d.patterns[replica.name], replica.models or (), KINDS_TAKEN[replica.kind]
+    keys = [key for key in d.queue_keys if key.turn_class == turn_class and key.kind in kinds and key.model not in named]
+    return [key for key in keys if fits(patterns, key.model) and key in d.queues_of_model.get((key.kind, key.model), ())]
 
 
 def _barred(replica: Replica, key: QueueKey) -> bool:

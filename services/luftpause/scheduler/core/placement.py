@@ -137,29 +137,47 @@ def place_or_hold(d: Draft, turn: Turn) -> None:
         forget_unused(d, turn.run)
     elif judged is not None:
         _hold_new(d, turn, key, judged)
-    elif d.settings.batch_min_share and _owed(d, turn, able):  # settle gives it the place
-        hold(d, turn, key, full_reason(d, turn, key, able))
-        mark_dirty(d, *(replica.name for replica in able))
-    elif d.dirty and d.queue_keys.size:  # turns that were held before it may have to go first: settle finds the order
-        _hold_new(d, turn, key, full_reason(d, turn, key, able))
-        mark_dirty(d, *(replica.name for replica in able))
+    elif (d.dirty and d.queue_keys.size) or (d.settings.batch_min_share and _owed(d, turn, able)):
+        _hold_in_order(d, turn, key, able)
     elif name := choose(d, turn, key, able):
         place(d, turn, name)
     else:
         _hold_new(d, turn, key, full_reason(d, turn, key, able))
 
 
+def _hold_in_order(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> None:
+    """Turns that were held before it may have to go first, or one may be owed: settle finds the order."""
+    hold(d, turn, key, full_reason(d, turn, key, able))
+    mark_dirty(d, *(replica.name for replica in able))
+    if not _limited(d):
+        return
+    settle(d)
+    turn = d.turns[turn.id]
+    if turn.phase is TurnPhase.HELD and d.places_left > 0 and (refusal := _over_limit(d, turn)) is not None:
+        refuse(d, turn, refusal)
+        forget_unused(d, turn.run)
+
+
 def _hold_new(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason) -> None:
-    """Hold a turn, or refuse it if the deployment limits that. One that was placed before and came back is held however many are."""
-    if turn.hold_until and turn.hold_until <= d.now:
-        refusal = held_too_long(d, replace(turn, reason=reason, waits_for=possible(d, key)))
-    else:
-        refusal = too_many(d, turn) if turn.attempt == 1 else None
+    """Hold a turn that can't be placed, or refuse it if the deployment limits that."""
+    refusal = _over_limit(d, replace(turn, reason=reason, waits_for=possible(d, key))) if _limited(d) else None
     if refusal is None:
         hold(d, turn, key, reason)
     else:
         refuse(d, turn, refusal)
         forget_unused(d, turn.run)
+
+
+def _limited(d: Draft) -> bool:
+    limits = d.settings
+    return not (limits.hold_seconds_max is limits.held_turns_max is limits.held_turns_per_caller_max is None)
+
+
+def _over_limit(d: Draft, turn: Turn) -> Refusal | None:
+    """One that was placed before and came back is held however many are."""
+    if turn.hold_until and turn.hold_until <= d.now:
+        return held_too_long(d, turn)
+    return too_many(d, turn) if turn.attempt == 1 else None
 
 
 def _owed(d: Draft, turn: Turn, able: list[Replica]) -> bool:

@@ -8,6 +8,7 @@ from luftpause.scheduler.core.identity import Identity, answered, by_ids, carrie
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, put_dataplane, put_turn
 from luftpause.scheduler.core.model import GENERATIVE, Run, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.placement import place_or_hold, placed, queue_key, refuse
+from luftpause.scheduler.core.queues import servers_of
 from luftpause.scheduler.core.runs import put_run, run_key, store_run
 from luftpause.scheduler.core.tombstones import ended_at
 from luftpause.scheduler.core.turns import end
@@ -22,7 +23,7 @@ def requested(d: Draft, e: TurnRequested) -> None:
     turn = _turn(e)
     identity = resolve(d, e, turn.id_keys) if e.kind is Kind.GENERATIVE else Identity()
     turn = replace(turn, run_id=identity.run or e.fresh_run, stated=identity.stated, kept_home=identity.home)
-    if (turn.kind, turn.model) not in d.servers:
+    if (turn.kind, turn.model) not in d.servers and not (d.patterns and servers_of(d, turn.kind, turn.model)):
         judged = verdict(d, key := queue_key(d, turn), candidates(d, key))
         if isinstance(judged, Refusal):  # before it is registered anywhere
             refuse(d, turn, judged)

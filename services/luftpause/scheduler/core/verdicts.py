@@ -12,8 +12,8 @@ from msgspec import Struct
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.indexes import Draft
 from luftpause.scheduler.core.model import Health, QueueKey, Replica, Turn
-from luftpause.scheduler.core.queues import bound_home
-from luftpause.scheduler.core.serving import serves, speaks, takes_kind
+from luftpause.scheduler.core.queues import bound_home, servers_of
+from luftpause.scheduler.core.serving import ANYTHING, serves, speaks, takes_kind
 
 MODELS_NAMED_MAX = 50  # in an error message
 RETRY_SECONDS_MIN = 1.0
@@ -43,7 +43,7 @@ def candidates(d: Draft, key: QueueKey) -> list[Replica]:
     if home:
         replica = d.replicas[home]
         return [replica] if replica.health is Health.HEALTHY and home not in key.suspect else []
-    replicas = [d.replicas[name] for name in d.servers.get((key.kind, key.model), ())]
+    replicas = [d.replicas[name] for name in servers_of(d, key.kind, key.model)]
     found = [replica for replica in replicas if replica.health is Health.HEALTHY and speaks(replica, key.kind, key.api)]
     barred = key.without + key.unusable + key.suspect
     return [replica for replica in found if replica.name not in barred] if barred else found
@@ -54,7 +54,7 @@ def possible(d: Draft, key: QueueKey) -> tuple[str, ...]:
     home = bound_home(d, key)
     if home:
         return (home,)
-    names = d.servers.get((key.kind, key.model), ())
+    names = servers_of(d, key.kind, key.model)
     barred = key.without + key.unusable
     return tuple([name for name in names if speaks(d.replicas[name], key.kind, key.api) and name not in barred])
 
@@ -63,7 +63,7 @@ def verdict(d: Draft, key: QueueKey, able: list[Replica]) -> Refusal | HoldReaso
     """`able`: its candidates. None: they can serve these turns, as soon as they have room. Else why the turns wait or are refused."""
     if able:
         return None if d.open else HoldReason.STARTING
-    servers = [d.replicas[name] for name in d.servers.get((key.kind, key.model), ())]
+    servers = [d.replicas[name] for name in servers_of(d, key.kind, key.model)]
     if not servers:
         return _unknown_model(d, key)
     speaking = [replica for replica in servers if serves(replica, key.kind, key.model, key.api)]
@@ -97,15 +97,16 @@ def no_replica(model: str, retry_seconds: float) -> Refusal:
 
 
 def too_many(d: Draft, turn: Turn) -> Refusal | None:
-    """A turn that would have to be held, while as many are held as the deployment allows."""
+    """A turn that would have to be held (or is, as the last), while as many are held as the deployment allows."""
+    itself = turn.queue is not None
     most = d.settings.held_turns_per_caller_max
     caller = d.callers.get(turn.flow) if most is not None else None
-    if most is not None and (held := caller.held if caller else 0) >= most:
+    if most is not None and (held := caller.held - itself if caller else 0) >= most:
         message = f"{held} turns of this caller are held already; held_turns_per_caller_max allows no more"
         return Refusal(429, "caller_held_too_many", message, _retry_seconds(d))
     most = d.settings.held_turns_max
-    if most is not None and d.held >= most:
-        return Refusal(503, "too_many_held", f"{d.held} turns are held already; held_turns_max allows no more", _retry_seconds(d))
+    if most is not None and (held := d.held - itself) >= most:
+        return Refusal(503, "too_many_held", f"{held} turns are held already; held_turns_max allows no more", _retry_seconds(d))
     return None
 
 
@@ -126,7 +127,8 @@ def _unknown_model(d: Draft, key: QueueKey) -> Refusal | HoldReason:
     mine = [replica for name in d.names if takes_kind(replica := d.replicas[name], key.kind)]
     if any(replica.models is None for replica in mine):
         return _waits(d, key)
-    served = sorted({model for replica in mine for model in replica.models or ()})
+    names = {model for replica in mine for model in replica.models or ()}
+    served = sorted(names, key=lambda name: (ANYTHING in name, name))  # patterns come last
     shown = ", ".join(served[:MODELS_NAMED_MAX]) + (f" and {len(served) - MODELS_NAMED_MAX} more" if len(served) > MODELS_NAMED_MAX else "")
     message = f"no {key.kind} replica serves model '{key.model}'" + (f"; served: {shown}" if served else "; none serves any model")
     return Refusal(404, "model_not_found", message)

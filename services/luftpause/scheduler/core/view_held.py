@@ -162,26 +162,25 @@ def _held(d: Draft, state: State, turn: Turn, now: float) -> HeldView:
         reason=turn.reason.value if turn.reason else "",
         held_seconds=round(now - turn.arrived, 3),
         home=home,
-        waits_for=_waits_for(state, turn, home),
+        waits_for=_waits_for(turn, home),
     )
 
 
-def _waits_for(state: State, turn: Turn, home: str) -> str:
+def _waits_for(turn: Turn, home: str) -> str:
     match turn.reason:
         case HoldReason.STARTING:
             return "the dataplanes that are expected after a start"
         case HoldReason.IDENTITY:
             return "another dataplane's report of its tool calls"
         case HoldReason.NO_REPLICA:
-            servers = state.servers.get((turn.kind, turn.model), ())
+            servers = turn.waits_for
             return f"health of {', '.join(servers)}" if servers else f"a replica that serves {turn.model}"
         case HoldReason.STICKY:
             return f"room on {home or 'its home'}"
         case HoldReason.RESERVED:
             return "room beside paused interactive runs" + (f" on {home}" if home else "")
         case _:
-            names = (home,) if home else state.servers.get((turn.kind, turn.model), ())
-            return f"room on {' or '.join(names)}"
+            return f"room on {' or '.join(turn.waits_for)}"
 
 
 def held_for(state: State) -> dict[str, dict[int, int]]:
