@@ -8,10 +8,10 @@ from collections import Counter
 from luftpause.scheduler.core.admission import admits, limit, owes
 from luftpause.scheduler.core.decisions import Place
 from luftpause.scheduler.core.events import TurnClass
+from luftpause.scheduler.core.holding import queue_key
 from luftpause.scheduler.core.indexes import thaw
 from luftpause.scheduler.core.model import GENERATIVE, Health, QueueKey, State, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.order import first_in, in_order
-from luftpause.scheduler.core.placement import queue_key
 from luftpause.scheduler.core.queues import bound_home
 from luftpause.scheduler.core.runs import phase_slot
 from luftpause.scheduler.core.serving import serves

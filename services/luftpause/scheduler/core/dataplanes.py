@@ -14,10 +14,11 @@ from luftpause.scheduler.core.events import (
     RunMemory,
     TurnMemory,
 )  # fmt: skip
+from luftpause.scheduler.core.holding import drop_waiting, requeue, requeue_lane
 from luftpause.scheduler.core.identity import recall_ids
 from luftpause.scheduler.core.indexes import Draft, arm, count_caller, dataplane_of, put_dataplane, put_replica
 from luftpause.scheduler.core.model import Branch, Dataplane, Lane, Run, Timer, Turn, TurnPhase
-from luftpause.scheduler.core.placement import count_in_flight, drop_waiting, requeue, requeue_lane
+from luftpause.scheduler.core.placement import count_in_flight
 from luftpause.scheduler.core.queues import replicas_changed
 from luftpause.scheduler.core.requests import identify_all
 from luftpause.scheduler.core.responses import remember_response

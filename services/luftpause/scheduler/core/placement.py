@@ -3,8 +3,19 @@
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.admission import owes, shared
-from luftpause.scheduler.core.decisions import Held, HoldReason, Place, Refuse
+from luftpause.scheduler.core.decisions import HoldReason, Place
 from luftpause.scheduler.core.events import TurnClass
+from luftpause.scheduler.core.holding import (
+    hold,
+    hold_new,
+    limited,
+    over_limit,
+    queue_key,
+    refuse,
+    requeue_lane,
+    strict_home,
+    waits_no_more,
+)
 from luftpause.scheduler.core.indexes import (
     Draft,
     arm,
@@ -18,11 +29,11 @@ from luftpause.scheduler.core.indexes import (
     put_turn,
     replica_of,
 )
-from luftpause.scheduler.core.model import GENERATIVE, Health, Lane, QueueKey, Replica, Run, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.model import GENERATIVE, Health, Lane, QueueKey, Replica, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.order import Candidate, next_turn, waits_for
-from luftpause.scheduler.core.queues import bound_home, dequeue, enqueue
+from luftpause.scheduler.core.queues import bound_home, dequeue
 from luftpause.scheduler.core.runs import follow, forget_unused, lane_of, move_home, put_run, with_lane
-from luftpause.scheduler.core.verdicts import Refusal, candidates, held_too_long, possible, too_many, verdict
+from luftpause.scheduler.core.verdicts import Refusal, candidates, verdict
 
 ANY_INTERACTIVE = QueueKey(int(TurnClass.INTERACTIVE), GENERATIVE, "", "", "", (), (), ())
 CLASSES = (int(TurnClass.INTERACTIVE), int(TurnClass.BATCH))
@@ -93,27 +104,6 @@ def _may_take(d: Draft, name: str) -> bool:
     return d.passes_held > 0 or d.policy.opens(d, replica, ANY_INTERACTIVE) is None
 
 
-def queue_key(d: Draft, turn: Turn) -> QueueKey:
-    """Where the turn may go, as things stand."""
-    dataplane = dataplane_of(d, turn.dataplane)
-    home = strict_home(d, turn)
-    if home in turn.without or home in dataplane.unusable:
-        home = ""
-    fields = (int(turn.turn_class), turn.kind, turn.model, turn.api, home, turn.without, dataplane.unusable, dataplane.suspects)
-    return tuple.__new__(QueueKey, fields)  # half the price of a NamedTuple's own constructor
-
-
-def strict_home(d: Draft, turn: Turn) -> str:
-    """The only replica for this turn while it can serve: its lane generates or is paused there, or it stores the previous response."""
-    if turn.kind != GENERATIVE or d.settings.stickiness == "off":
-        return ""
-    if turn.kept_home:
-        return turn.kept_home
-    run = d.runs.get(turn.run)
-    lane = lane_of(run, turn.model) if run else None
-    return lane.home if lane and (lane.in_flight or lane.branches) else ""
-
-
 def choose(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> str:
     """The replica among `able` that it goes to now; empty if none admits it."""
     admitting = [replica for replica in able if d.policy.opens(d, replica, key) is None and d.policy.admits(d, replica, turn) is None]
@@ -136,48 +126,26 @@ def place_or_hold(d: Draft, turn: Turn) -> None:
         refuse(d, turn, judged)
         forget_unused(d, turn.run)
     elif judged is not None:
-        _hold_new(d, turn, key, judged)
+        hold_new(d, turn, key, judged)
     elif (d.dirty and d.queue_keys.size) or (d.settings.batch_min_share and _owed(d, turn, able)):
         _hold_in_order(d, turn, key, able)
     elif name := choose(d, turn, key, able):
         place(d, turn, name)
     else:
-        _hold_new(d, turn, key, full_reason(d, turn, key, able))
+        hold_new(d, turn, key, full_reason(d, turn, key, able))
 
 
 def _hold_in_order(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> None:
     """Turns that were held before it may have to go first, or one may be owed: settle finds the order."""
     hold(d, turn, key, full_reason(d, turn, key, able))
     mark_dirty(d, *(replica.name for replica in able))
-    if not _limited(d):
+    if not limited(d):
         return
     settle(d)
     turn = d.turns[turn.id]
-    if turn.phase is TurnPhase.HELD and d.places_left > 0 and (refusal := _over_limit(d, turn)) is not None:
+    if turn.phase is TurnPhase.HELD and d.places_left > 0 and (refusal := over_limit(d, turn)) is not None:
         refuse(d, turn, refusal)
         forget_unused(d, turn.run)
-
-
-def _hold_new(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason) -> None:
-    """Hold a turn that can't be placed, or refuse it if the deployment limits that."""
-    refusal = _over_limit(d, replace(turn, reason=reason, waits_for=possible(d, key))) if _limited(d) else None
-    if refusal is None:
-        hold(d, turn, key, reason)
-    else:
-        refuse(d, turn, refusal)
-        forget_unused(d, turn.run)
-
-
-def _limited(d: Draft) -> bool:
-    limits = d.settings
-    return not (limits.hold_seconds_max is limits.held_turns_max is limits.held_turns_per_caller_max is None)
-
-
-def _over_limit(d: Draft, turn: Turn) -> Refusal | None:
-    """One that was placed before and came back is held however many are."""
-    if turn.hold_until and turn.hold_until <= d.now:
-        return held_too_long(d, turn)
-    return too_many(d, turn) if turn.attempt == 1 else None
 
 
 def _owed(d: Draft, turn: Turn, able: list[Replica]) -> bool:
@@ -202,61 +170,6 @@ def full_reason(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> Hol
     return HoldReason.STICKY if home else reason
 
 
-def hold(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason) -> None:
-    run = d.runs.get(turn.run)
-    if run is not None and turn.id not in run.held:
-        d.runs = d.runs.set(run.key, replace(run, held=(*run.held, turn.id)))
-    if turn.hold_until:
-        arm(d, turn.hold_until, Timer.HOLD, turn.id)
-    put_turn(d, told(d, enqueue(d, turn, key), reason, possible(d, key)))
-
-
-def told(d: Draft, turn: Turn, reason: HoldReason, waits_for: tuple[str, ...]) -> Turn:
-    """Tell why it is held and for what, if that is news. Returns it, not stored."""
-    if turn.reason is reason:
-        if turn.waits_for == waits_for:
-            return turn
-        d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, reason, waits_for))
-        return replace(turn, waits_for=waits_for)
-    if reason is HoldReason.NO_REPLICA and d.settings.no_replica == "refuse":
-        arm(d, d.now + d.settings.no_replica_seconds, Timer.NO_REPLICA, turn.id)
-    bump(d, f"held/{reason.value}")
-    d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, reason, waits_for))
-    return replace(turn, reason=reason, waits_for=waits_for, no_replica_since=d.now)
-
-
-def refuse(d: Draft, turn: Turn, refusal: Refusal) -> None:
-    """Answer with an error; the turn is gone."""
-    drop_waiting(d, turn)
-    bump(d, f"refused/{refusal.code}")
-    d.decisions.append(
-        Refuse(
-            turn.dataplane, turn.id, turn.attempt, turn.run_id, refusal.status, refusal.code, refusal.message, refusal.retry_after_seconds
-        )
-    )
-
-
-def drop_waiting(d: Draft, turn: Turn) -> None:
-    """Take a turn that is held (or about to be) out of everything that knows it."""
-    dequeue(d, turn)
-    _waits_no_more(d, turn)
-    if turn.phase is TurnPhase.IDENTIFYING:
-        d.identifying = d.identifying.remove(turn.id)
-    if turn.id in d.turns:
-        d.turns = d.turns.delete(turn.id)
-    dataplane = dataplane_of(d, turn.dataplane)
-    if turn.id in dataplane.turns:
-        put_dataplane(d, replace(dataplane, turns=dataplane.turns.delete(turn.id)))
-    run = d.runs.get(turn.run)
-    if run is not None and turn.id in run.held:
-        d.runs = d.runs.set(run.key, replace(run, held=tuple([other for other in run.held if other != turn.id])))
-
-
-def _waits_no_more(d: Draft, turn: Turn) -> None:
-    if turn.hold_until and turn.queue is not None:
-        disarm(d, turn.hold_until, Timer.HOLD, turn.id)
-
-
 # ---- placing ----------------------------------------------------------------------------------------------------
 
 
@@ -266,7 +179,7 @@ def place(d: Draft, turn: Turn, name: str) -> None:
     if d.settings.batch_min_share and turn.kind == GENERATIVE:
         _share(d, turn, name)
     replica = d.replicas[name]
-    _waits_no_more(d, turn)
+    waits_no_more(d, turn)
     d.places_left -= 1
     held_seconds = max(d.now - turn.arrived, 0.0) if turn.reason is not None else 0.0
     turn = replace(
@@ -332,23 +245,6 @@ def _run_generates(d: Draft, turn: Turn) -> Turn:
     for lane in run.lanes if run.held else ():  # `follow` may have ended a branch of any of them
         requeue_lane(d, run, lane.model)
     return turn
-
-
-def requeue_lane(d: Draft, run: Run, model: str) -> None:
-    """The lane's phase or home changed: its held turns may go elsewhere now, or only home."""
-    for id_ in run.held:
-        turn = d.turns[id_]
-        if turn.model == model and turn.phase is TurnPhase.HELD:
-            requeue(d, turn)
-
-
-def requeue(d: Draft, turn: Turn) -> None:
-    key = queue_key(d, turn)
-    if key == turn.queue:
-        return
-    put_turn(d, enqueue(d, dequeue(d, turn), key))
-    d.stale = d.stale.add(key)
-    mark_dirty(d, *(replica.name for replica in candidates(d, key)))
 
 
 def uncount(d: Draft, turn: Turn) -> None:

@@ -4,10 +4,11 @@ from msgspec.structs import replace
 
 from luftpause.scheduler.core.decisions import Held, HoldReason
 from luftpause.scheduler.core.events import Kind, ToolCallSeen, TurnRequested
+from luftpause.scheduler.core.holding import queue_key, refuse
 from luftpause.scheduler.core.identity import Identity, answered, by_ids, carried, id_key, resolve
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, put_dataplane, put_turn
 from luftpause.scheduler.core.model import GENERATIVE, Run, Timer, Turn, TurnPhase
-from luftpause.scheduler.core.placement import place_or_hold, placed, queue_key, refuse
+from luftpause.scheduler.core.placement import place_or_hold, placed
 from luftpause.scheduler.core.queues import servers_of
 from luftpause.scheduler.core.runs import put_run, run_key, store_run
 from luftpause.scheduler.core.tombstones import ended_at

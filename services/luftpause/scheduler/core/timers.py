@@ -4,9 +4,10 @@ from typing import assert_never
 
 from luftpause.scheduler.core import dataplanes, identity, replicas, requests, responses, runs, tombstones, turns, twins
 from luftpause.scheduler.core.decisions import HoldReason
+from luftpause.scheduler.core.holding import queue_key, refuse, told
 from luftpause.scheduler.core.indexes import Draft, put_second, put_turn
 from luftpause.scheduler.core.model import Due, Replica, Timer, Turn, TurnPhase
-from luftpause.scheduler.core.placement import full_reason, queue_key, refuse, told
+from luftpause.scheduler.core.placement import full_reason
 from luftpause.scheduler.core.verdicts import Refusal, candidates, held_too_long, no_replica, possible, verdict
 
 PASSING = frozenset({HoldReason.NO_REPLICA, HoldReason.STARTING, HoldReason.IDENTITY})  # over once a replica can serve the turn

@@ -13,10 +13,11 @@ from luftpause.scheduler.core.events import (
     TurnReturned,
     TurnStarted,
 )  # fmt: skip
+from luftpause.scheduler.core.holding import drop_waiting, requeue_lane
 from luftpause.scheduler.core.identity import answered
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, put_dataplane, put_replica, put_turn
 from luftpause.scheduler.core.model import Timer, Turn, TurnPhase
-from luftpause.scheduler.core.placement import drop_waiting, place_or_hold, requeue_lane, uncount
+from luftpause.scheduler.core.placement import place_or_hold, uncount
 from luftpause.scheduler.core.runs import forget_unused, lane_of, over, pause, put_run, store_run, with_lane
 from luftpause.scheduler.core.twins import leave_twin
 

@@ -1,0 +1,125 @@
+"""Where does a turn wait, why, and how does that end without a place?"""
+
+from msgspec.structs import replace
+
+from luftpause.scheduler.core.decisions import Held, HoldReason, Refuse
+from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, disarm, mark_dirty, put_dataplane, put_turn
+from luftpause.scheduler.core.model import GENERATIVE, QueueKey, Run, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.queues import dequeue, enqueue
+from luftpause.scheduler.core.runs import forget_unused, lane_of
+from luftpause.scheduler.core.verdicts import Refusal, candidates, held_too_long, possible, too_many
+
+
+def queue_key(d: Draft, turn: Turn) -> QueueKey:
+    """Where the turn may go, as things stand."""
+    dataplane = dataplane_of(d, turn.dataplane)
+    home = strict_home(d, turn)
+    if home in turn.without or home in dataplane.unusable:
+        home = ""
+    fields = (int(turn.turn_class), turn.kind, turn.model, turn.api, home, turn.without, dataplane.unusable, dataplane.suspects)
+    return tuple.__new__(QueueKey, fields)  # half the price of a NamedTuple's own constructor
+
+
+def strict_home(d: Draft, turn: Turn) -> str:
+    """The only replica for this turn while it can serve: its lane generates or is paused there, or it stores the previous response."""
+    if turn.kind != GENERATIVE or d.settings.stickiness == "off":
+        return ""
+    if turn.kept_home:
+        return turn.kept_home
+    run = d.runs.get(turn.run)
+    lane = lane_of(run, turn.model) if run else None
+    return lane.home if lane and (lane.in_flight or lane.branches) else ""
+
+
+def hold_new(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason) -> None:
+    """Hold a turn that can't be placed, or refuse it if the deployment limits that."""
+    refusal = over_limit(d, replace(turn, reason=reason, waits_for=possible(d, key))) if limited(d) else None
+    if refusal is None:
+        hold(d, turn, key, reason)
+    else:
+        refuse(d, turn, refusal)
+        forget_unused(d, turn.run)
+
+
+def limited(d: Draft) -> bool:
+    limits = d.settings
+    return not (limits.hold_seconds_max is limits.held_turns_max is limits.held_turns_per_caller_max is None)
+
+
+def over_limit(d: Draft, turn: Turn) -> Refusal | None:
+    """One that was placed before and came back is held however many are."""
+    if turn.hold_until and turn.hold_until <= d.now:
+        return held_too_long(d, turn)
+    return too_many(d, turn) if turn.attempt == 1 else None
+
+
+def hold(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason) -> None:
+    run = d.runs.get(turn.run)
+    if run is not None and turn.id not in run.held:
+        d.runs = d.runs.set(run.key, replace(run, held=(*run.held, turn.id)))
+    if turn.hold_until:
+        arm(d, turn.hold_until, Timer.HOLD, turn.id)
+    put_turn(d, told(d, enqueue(d, turn, key), reason, possible(d, key)))
+
+
+def told(d: Draft, turn: Turn, reason: HoldReason, waits_for: tuple[str, ...]) -> Turn:
+    """Tell why it is held and for what, if that is news. Returns it, not stored."""
+    if turn.reason is reason:
+        if turn.waits_for == waits_for:
+            return turn
+        d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, reason, waits_for))
+        return replace(turn, waits_for=waits_for)
+    if reason is HoldReason.NO_REPLICA and d.settings.no_replica == "refuse":
+        arm(d, d.now + d.settings.no_replica_seconds, Timer.NO_REPLICA, turn.id)
+    bump(d, f"held/{reason.value}")
+    d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, reason, waits_for))
+    return replace(turn, reason=reason, waits_for=waits_for, no_replica_since=d.now)
+
+
+def refuse(d: Draft, turn: Turn, refusal: Refusal) -> None:
+    """Answer with an error; the turn is gone."""
+    drop_waiting(d, turn)
+    bump(d, f"refused/{refusal.code}")
+    d.decisions.append(
+        Refuse(
+            turn.dataplane, turn.id, turn.attempt, turn.run_id, refusal.status, refusal.code, refusal.message, refusal.retry_after_seconds
+        )
+    )
+
+
+def drop_waiting(d: Draft, turn: Turn) -> None:
+    """Take a turn that is held (or about to be) out of everything that knows it."""
+    dequeue(d, turn)
+    waits_no_more(d, turn)
+    if turn.phase is TurnPhase.IDENTIFYING:
+        d.identifying = d.identifying.remove(turn.id)
+    if turn.id in d.turns:
+        d.turns = d.turns.delete(turn.id)
+    dataplane = dataplane_of(d, turn.dataplane)
+    if turn.id in dataplane.turns:
+        put_dataplane(d, replace(dataplane, turns=dataplane.turns.delete(turn.id)))
+    run = d.runs.get(turn.run)
+    if run is not None and turn.id in run.held:
+        d.runs = d.runs.set(run.key, replace(run, held=tuple([other for other in run.held if other != turn.id])))
+
+
+def waits_no_more(d: Draft, turn: Turn) -> None:
+    if turn.hold_until and turn.queue is not None:
+        disarm(d, turn.hold_until, Timer.HOLD, turn.id)
+
+
+def requeue_lane(d: Draft, run: Run, model: str) -> None:
+    """The lane's phase or home changed: its held turns may go elsewhere now, or only home."""
+    for id_ in run.held:
+        turn = d.turns[id_]
+        if turn.model == model and turn.phase is TurnPhase.HELD:
+            requeue(d, turn)
+
+
+def requeue(d: Draft, turn: Turn) -> None:
+    key = queue_key(d, turn)
+    if key == turn.queue:
+        return
+    put_turn(d, enqueue(d, dequeue(d, turn), key))
+    d.stale = d.stale.add(key)
+    mark_dirty(d, *(replica.name for replica in candidates(d, key)))
