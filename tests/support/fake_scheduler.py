@@ -155,13 +155,16 @@ class FakeScheduler:
 
     def locate(self, response: str, principal: str, found: Found) -> str:
         """At once, unless `silent`."""
-        self.seeking[response] = found
-        if not self.silent:
+        if self.silent:
+            self.seeking[response] = found
+            self._changed.set()
+        else:
             found(self.located.get(response, ""))
         return response
 
     def unseek(self, query: str) -> None:
         del self.seeking[query]
+        self._changed.set()
 
     def suspect(self, replica: str, reason: str) -> None:
         self.facts.append(("suspect", replica, reason))
