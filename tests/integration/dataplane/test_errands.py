@@ -124,13 +124,16 @@ async def test_a_stored_stream_passes_as_it_comes_and_ends_with_its_client() -> 
             await talk.gone.wait()
         gone.set()
 
-    async with raw_engine(behave) as engine:
-        async with running_plane(FakeScheduler(a_replica("one", engine.url))) as plane, client_of(plane) as client:
-            await client.send(get("/v1/responses/resp_1?stream=true"))
-            await client.until(b"data: one\n\n")
-            client.reset()
-            async with asyncio.timeout(10):
-                await gone.wait()
+    async with (
+        raw_engine(behave) as engine,
+        running_plane(FakeScheduler(a_replica("one", engine.url))) as plane,
+        client_of(plane) as client,
+    ):
+        await client.send(get("/v1/responses/resp_1?stream=true"))
+        await client.until(b"data: one\n\n")
+        client.reset()
+        async with asyncio.timeout(10):
+            await gone.wait()
 
 
 async def test_an_engine_that_dies_in_the_middle_breaks_the_answer() -> None:
@@ -225,13 +228,16 @@ async def test_errands_end_when_the_dataplane_does() -> None:
     async def behave(talk: Talk) -> None:
         await talk.gone.wait()
 
-    async with raw_engine(behave) as engine:
-        async with running_plane(FakeScheduler(a_replica("one", engine.url)), stop_grace_seconds=0.1) as plane, client_of(plane) as client:
-            await client.send(get("/v1/responses/resp_1"))
-            async with asyncio.timeout(10):
-                while not engine.talks:
-                    await asyncio.sleep(0.01)
-            stopping = asyncio.create_task(plane.stop(asyncio.Event()))
-            answer = await client.answer("GET")
-            await stopping
+    async with (
+        raw_engine(behave) as engine,
+        running_plane(FakeScheduler(a_replica("one", engine.url)), stop_grace_seconds=0.1) as plane,
+        client_of(plane) as client,
+    ):
+        await client.send(get("/v1/responses/resp_1"))
+        async with asyncio.timeout(10):
+            while not engine.talks:
+                await asyncio.sleep(0.01)
+        stopping = asyncio.create_task(plane.stop(asyncio.Event()))
+        answer = await client.answer("GET")
+        await stopping
     assert (answer.status, answer.error["code"]) == (503, "stopping")
