@@ -50,6 +50,14 @@ def decide_cost(context: typer.Context) -> None:
     measured.main(context.args)
 
 
+@app.command("proxy_cost", context_settings=ANY_ARGUMENTS, add_help_option=False)
+def proxy_cost(context: typer.Context) -> None:
+    """What the proxy costs per turn and chunk, beside nginx and other LLM routers; --help lists the options."""
+    from luftpause_bench.proxy_cost.run import main
+
+    raise typer.Exit(main(context.args))
+
+
 def _cores() -> int:
     usable = getattr(os, "sched_getaffinity", None)
     return len(usable(0)) if usable is not None else os.cpu_count() or 1
