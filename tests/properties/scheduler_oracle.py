@@ -45,6 +45,7 @@ class Engine:
     lost: bool = False  # the last good probe had no load, though there was one before
     queue_cap: int | None = None
     fresh: set[str] = field(default_factory=set)  # turns placed since the last report
+    refused: bool = False  # since the last good probe
     rests: bool = False
     owed: float = 0.0  # to batch
     peak: int = 0  # most that were in flight or reserved when a turn ended, since the last report
@@ -155,7 +156,7 @@ class Oracle:
         engine, flying = self.engines.get(event.replica), self.flying(event.replica)
         if engine is not None:
             engine.queue_cap = max(1, flying if engine.queue_cap is None else min(flying, engine.queue_cap))
-            engine.rests, engine.peak = flying == 0, 0
+            engine.rests, engine.refused, engine.peak = flying == 0, True, 0
 
     def end(self, event: TurnFinished | TurnFailed) -> None:
         turn = self.turns.get(event.turn)
@@ -261,7 +262,7 @@ class Oracle:
         engine.misses, engine.health, engine.rests, engine.fresh = 0, "healthy", False, set()
         load = event.load if engine.spec.capped else None
         self.reported(event.replica, load)
-        engine.peak = 0
+        engine.peak, engine.refused = 0, False
 
     def reported(self, name: str, load: Load | None) -> None:
         engine = self.engines[name]
@@ -271,7 +272,10 @@ class Oracle:
                 self.release(name)
             return
         if load.waiting > 0:
+            before = engine.queue_cap
             engine.queue_cap = max(1, load.running)
+            if engine.refused and before is not None:
+                engine.queue_cap = min(engine.queue_cap, before + (self.flying(name) >= before))
         else:
             self.release(name)
         engine.running, engine.waiting = load.running, load.waiting
@@ -279,7 +283,9 @@ class Oracle:
 
     def release(self, name: str) -> None:
         engine = self.engines[name]
-        if engine.queue_cap is None or self.settings.cap_release == "at_once":
+        if engine.queue_cap is not None and engine.refused:
+            engine.queue_cap += self.flying(name) >= engine.queue_cap
+        elif engine.queue_cap is None or self.settings.cap_release == "at_once":
             engine.queue_cap = None
         else:
             binds = max(engine.peak, self.flying(name) + self.reserved(name)) >= engine.queue_cap

@@ -18,8 +18,7 @@ def admits(replica: Replica, kind: str, turn_class: int, settings: Settings) -> 
     if replica.health is not Health.HEALTHY or replica.removed:
         return HoldReason.NO_REPLICA
     if kind != GENERATIVE:  # one pass: takes no generative place and waits for none
-        most = replica.spec.max_in_flight
-        return HoldReason.CAPPED if most is not None and replica.in_flight + replica.passes >= most else None
+        return HoldReason.CAPPED if _passes_full(replica) else None
     taken = replica.in_flight
     most = limit(replica, settings)
     if taken >= most or (replica.busy and taken == 0):
@@ -29,6 +28,13 @@ def admits(replica: Replica, kind: str, turn_class: int, settings: Settings) -> 
     if turn_class == TurnClass.BATCH and taken + replica.reserved >= most:
         return HoldReason.RESERVED
     return None
+
+
+def _passes_full(replica: Replica) -> bool:
+    most = replica.spec.max_in_flight
+    if replica.passes_cap is not None and replica.passes >= replica.passes_cap:
+        return True
+    return most is not None and replica.in_flight + replica.passes >= most
 
 
 def limit(replica: Replica, settings: Settings) -> int:
@@ -94,12 +100,24 @@ def room(replica: Replica, turn_class: int, settings: Settings) -> int:
 
 def reported(replica: Replica, load: Load | None, now: float, settings: Settings) -> Replica:
     """The replica after a good probe with this load (None: its metrics could not be read, or there are none)."""
+    passes_cap = max(replica.passes_cap or 0, replica.passes) + 1 if replica.pass_refused else None
     if load is None:
         # Nothing was measured: what its own answers said about being full is released as if a queue had gone.
         cap = replica.cap if replica.has_load else _released(replica, settings)
-        return replace(replica, load=None, report=replica.report + 1, cap=cap, busy=False, burst=0, peak=0)
-    cap = max(1, load.running) if load.waiting > 0 else _released(replica, settings)
-    return replace(replica, load=load, load_at=now, has_load=True, report=replica.report + 1, burst=0, peak=0, cap=cap, busy=False)
+        load_at, has_load = replica.load_at, replica.has_load
+    else:
+        cap = _queue_cap(replica, load) if load.waiting > 0 else _released(replica, settings)
+        load_at, has_load = now, True
+    return replace(
+        replica, load=load, load_at=load_at, has_load=has_load, report=replica.report + 1, burst=0, peak=0, cap=cap, refused=False,
+        busy=False, passes_cap=passes_cap, pass_refused=False,
+    )  # fmt: skip
+
+
+def _queue_cap(replica: Replica, load: Load) -> int:
+    """As many as it runs, but no more than one on top of those with which it has just refused one: engines serve others, too."""
+    most = max(1, load.running)
+    return min(most, _one_more(replica, replica.cap)) if replica.refused and replica.cap is not None else most
 
 
 def _released(replica: Replica, settings: Settings) -> int | None:
@@ -107,15 +125,27 @@ def _released(replica: Replica, settings: Settings) -> int | None:
     The cap after a report without a queue: one more while it binds, none when it no longer does.
 
     It binds if it was reached at any time since the last report: a turn that ends just before this one says nothing about those two
-    seconds, and with gauges that trail (vLLM) a cap lifted too early lets in twice of what the engine can run.
+    seconds, and with gauges that trail (vLLM) a cap lifted too early lets in twice of what the engine can run. One that comes from a
+    refusal since the last report is not lifted at all: where nothing is in flight one turn tries first.
     """
-    if replica.cap is None or settings.cap_release == "at_once":
+    if replica.cap is None:
+        return None
+    if replica.refused:
+        return _one_more(replica, replica.cap)
+    if settings.cap_release == "at_once":
         return None
     reached = max(replica.peak, replica.in_flight + replica.reserved)
     return replica.cap + 1 if reached >= replica.cap else None
 
 
-def full(replica: Replica) -> Replica:
-    """After it gave a turn back because its own queue is full (that turn is no longer counted)."""
+def _one_more(replica: Replica, cap: int) -> int:
+    return cap + (replica.in_flight >= cap)
+
+
+def full(replica: Replica, kind: str) -> Replica:
+    """After it gave a turn of this kind back because its own queue is full (that turn is no longer counted)."""
+    if kind != GENERATIVE:
+        cap = replica.passes if replica.passes_cap is None else min(replica.passes_cap, replica.passes)
+        return replace(replica, passes_cap=cap, pass_refused=True)
     cap = max(1, replica.in_flight if replica.cap is None else min(replica.cap, replica.in_flight))
-    return replace(replica, cap=cap, peak=0, busy=replica.in_flight == 0)
+    return replace(replica, cap=cap, peak=0, refused=True, busy=replica.in_flight == 0)

@@ -46,7 +46,10 @@ class Replica(Struct, frozen=True, gc=False):
     burst: int = 0  # generative turns placed since the last report and still in flight
     peak: int = 0  # most places taken or kept when a turn ended, since the last report
     cap: int | None = None  # set by a reported queue, or by an engine that said it is full
-    busy: bool = False  # said it is full although nothing of ours is in flight there: it rests until its next good probe
+    refused: bool = False  # said that it is full since the last report
+    busy: bool = False  # the same although nothing of ours was in flight there: it rests until its next good probe
+    passes_cap: int | None = None  # most single passes, after it gave one back
+    pass_refused: bool = False  # it did so since the last report
     kind: str = GENERATIVE  # the value of its spec's kind
     in_flight: int = 0  # generative turns
     passes: int = 0  # classifier and embedding turns in flight

@@ -96,7 +96,7 @@ def _configured(d: Draft, old: Replica | None, spec: ReplicaSpec) -> Replica:
     spoken = old.apis if not old.spec.apis else ()
     if old.spec.capped != spec.capped:  # what its metrics said says nothing about it any more
         _forget_load(d, old)
-        old = replace(old, load=None, has_load=False, cap=None, busy=False, burst=0, peak=0, report=old.report + 1)
+        old = replace(old, load=None, has_load=False, cap=None, refused=False, busy=False, burst=0, peak=0, report=old.report + 1)
     return replace(old, spec=spec, models=spec.models if spec.models is not None else learned, apis=spec.apis or spoken)
 
 

@@ -57,7 +57,7 @@ def returned(d: Draft, e: TurnReturned) -> None:
     else:
         turn = replace(turn, kept_home=turn.kept_home or (name if turn.strict else ""))
         if (replica := d.replicas.get(name)) is not None:
-            put_replica(d, full(replica))
+            put_replica(d, full(replica, turn.kind))
     dataplane = dataplane_of(d, turn.dataplane)
     put_dataplane(d, replace(dataplane, turns=dataplane.turns.set(turn.id, True)))
     put_turn(d, turn)

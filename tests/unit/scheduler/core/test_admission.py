@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from luftpause.scheduler.core.admission import admits, full, limit, most_room, reported
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.events import Load, ReplicaSpec, TurnClass
-from luftpause.scheduler.core.model import UNLIMITED, Health, Replica, Settings
+from luftpause.scheduler.core.model import GENERATIVE, UNLIMITED, Health, Replica, Settings
 
 SETTINGS = Settings()
 WELL = Replica("a", ReplicaSpec("a", "http://a"), health=Health.HEALTHY, models=("m",))
@@ -70,13 +70,13 @@ def test_a_cap_rises_while_it_binds_and_is_forgotten_when_it_does_not() -> None:
 
 
 def test_a_full_engine_gets_no_more_than_it_has_until_a_probe() -> None:
-    replica = full(replace(WELL, in_flight=5))
+    replica = full(replace(WELL, in_flight=5), GENERATIVE)
     assert replica.cap == 5
-    assert full(replace(WELL, cap=3, in_flight=5)).cap == 3
-    assert full(WELL).cap == 1
+    assert full(replace(WELL, cap=3, in_flight=5), GENERATIVE).cap == 3
+    assert full(WELL, GENERATIVE).cap == 1
     assert not replica.busy, "the end of one of its turns says that there is room"
-    assert full(WELL).busy
-    assert not reported(full(WELL), None, 1.0, SETTINGS).busy
+    assert full(WELL, GENERATIVE).busy
+    assert not reported(full(WELL, GENERATIVE), None, 1.0, SETTINGS).busy
 
 
 def test_a_new_run_goes_where_most_room_is_then_where_least_is_in_flight_then_to_the_first() -> None:
@@ -91,3 +91,28 @@ def test_a_new_run_goes_where_most_room_is_then_where_least_is_in_flight_then_to
 
 def test_unlimited_is_larger_than_any_count() -> None:
     assert limit(WELL, SETTINGS) == UNLIMITED
+
+
+@pytest.mark.parametrize("release", ["stepwise", "at_once"])
+@pytest.mark.parametrize(("in_flight", "load", "cap"), [
+    (0, Load(20, 0), 1),
+    (0, Load(20, 5), 1),
+    (0, Load(0, 0), 1),
+    (5, Load(20, 0), 6),
+    (5, Load(20, 5), 6),
+    (5, Load(3, 5), 3),
+    (5, None, 6),
+])  # fmt: skip
+def test_after_a_refusal_the_next_report_lets_one_more_try_at_most(in_flight: int, load: Load | None, cap: int, release: str) -> None:
+    refused = full(replace(WELL, in_flight=in_flight), GENERATIVE)
+    assert reported(refused, load, 1.0, Settings(cap_release=release)).cap == cap
+
+
+def test_single_passes_that_were_refused_wait_for_the_next_report_and_then_go_one_more_at_a_time() -> None:
+    refused = full(replace(WELL, passes=2), "embedding")
+    assert admits(refused, "embedding", 0, SETTINGS) is HoldReason.CAPPED
+    assert admits(refused, GENERATIVE, 0, SETTINGS) is None
+    again = reported(refused, None, 1.0, SETTINGS)
+    assert admits(again, "embedding", 0, SETTINGS) is None
+    assert admits(replace(again, passes=3), "embedding", 0, SETTINGS) is HoldReason.CAPPED
+    assert reported(again, None, 2.0, SETTINGS).passes_cap is None
