@@ -14,6 +14,7 @@ from luftpause.cli.choices import Engine, TurnClass
 from luftpause.kit import logs
 from luftpause.kit.config import Config
 from luftpause.kit.config_file import load
+from luftpause.kit.config_watch import Watcher
 from luftpause.kit.errors import LuftpauseError
 
 app = typer.Typer(
@@ -67,6 +68,7 @@ def up(
     from luftpause.cli.up import up as run
 
     settings = load(config)
+    watcher = Watcher(config, settings) if config is not None else None
     ports = stack.with_ports(
         stack.with_free_ports(settings) if free_ports else settings,
         dataplane=dataplane_port, runtime=runtime_port, scheduler=scheduler_port, status=status_port,
@@ -74,7 +76,7 @@ def up(
     chosen = stack.choose_engine(ports, engine, from_file=config is not None)
     stack.prepare_engine(chosen)
     settings = stack.with_state(ports, state or ports.runtime.state)
-    raise typer.Exit(asyncio.run(run(settings, chosen, announce=announce)))
+    raise typer.Exit(asyncio.run(run(settings, chosen, announce=announce, watcher=watcher)))
 
 
 @app.command()
@@ -100,7 +102,8 @@ def scheduler(config: ConfigOption = None, announce: AnnounceOption = None, conf
     """Run the scheduler: gRPC for dataplanes, HTTP for status."""
     from luftpause.scheduler.app import serve
 
-    _run(serve(_prepare(config, follows=config_follows), announce=announce))
+    read = _prepare(config, follows=config_follows)
+    _run(serve(read, announce=announce, watcher=Watcher(config, read) if config is not None else None))
 
 
 @app.command()

@@ -1,7 +1,10 @@
 """How does a service's log line look to a person who reads several services at once?"""
 
+import contextlib
 import datetime
+import logging
 import zlib
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 import msgspec
@@ -61,6 +64,35 @@ class LinePrinter:
             shown = Text(f"{name:<{PREFIX_WIDTH}} │ ", style=_colour(name))
             shown.append(row, style=LEVEL_STYLES.get(level, "default"))
             self._console.print(shown, soft_wrap=True, highlight=False)
+
+
+@contextlib.contextmanager
+def own_lines(show: Callable[[str, str], None], name: str, level: str) -> Generator[None]:
+    """Within the block, what this process itself logs is shown among the lines of the services, under `name`."""
+    handler = _Handler(lambda line: show(name, line))
+    logger = logging.getLogger("luftpause")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(level.upper())
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+class _Handler(logging.Handler):
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__()
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields: dict[str, Any] = getattr(record, "fields", {})
+        time = datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds")
+        entry = {"time": time, "level": record.levelname.lower(), "event": record.getMessage(), **fields}
+        if record.exc_info:
+            entry["exception"] = logging.Formatter().formatException(record.exc_info)
+        self._show(msgspec.json.encode(entry, enc_hook=str).decode())
 
 
 def _colour(name: str) -> str:

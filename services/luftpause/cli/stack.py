@@ -8,7 +8,7 @@ import contextlib
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, assert_never
+from typing import Any, Final, assert_never, cast
 
 import yaml
 
@@ -18,10 +18,13 @@ from luftpause.cli.choices import Engine
 from luftpause.kit import serve
 from luftpause.kit.config import Config, ReplicaConfig, UpstreamConfig
 from luftpause.kit.errors import ConfigError, LuftpauseError
+from luftpause.kit.logs import Log
 
 FAKE_ENGINES: Final = ("engine-a", "engine-b")
 FAKE_TOOLS: Final = "fake-mcp"
 LLAMA_ENGINE: Final = "smollm2"
+
+log = Log("up")
 
 
 @dataclass(frozen=True)
@@ -122,8 +125,7 @@ async def start(children: Children, plan: Plan) -> Addresses:
     scheduler = await _launch(children, plan, "scheduler")
     if plan.engine is not None:
         config = config.model_copy(update={"replicas": await _replicas(children, engines, plan.engine)})
-    if not config.scheduler.dataplanes_expected:
-        config = _with(config, "scheduler", dataplanes_expected=(config.dataplane.name,))
+    config = _with_expected(config)
     _write(config, _file(plan, "scheduler"))
     tools = await children.launch(FAKE_TOOLS, "fake-mcp", "--port", "0") if plan.engine is not None and not config.runtime.servers else None
     dataplane = await _launch(children, plan, "dataplane", config.dataplane.stop_grace_seconds + 5)
@@ -137,6 +139,21 @@ async def start(children: Children, plan: Plan) -> Addresses:
     mcp = await children.ready(runtime)
     urls = {engine.name: engine.url for engine in config.replicas}
     return Addresses(proxy=proxy["http"], mcp=mcp["mcp"], status=status["http"], engines=urls)
+
+
+def take_replicas(plan: Plan, config: Config) -> None:
+    """Give the running scheduler the replicas of `config`; everything else stays as it was started."""
+    if plan.engine is not None:
+        log.info("the replicas of the file are not used: the engines that were asked for take the turns", engine=plan.engine.value)
+        return
+    changed = plan.config.model_copy(update={"replicas": config.replicas})
+    _write(_with_expected(changed), _file(plan, "scheduler"))
+
+
+def _with_expected(config: Config) -> Config:
+    if config.scheduler.dataplanes_expected:
+        return config
+    return _with(config, "scheduler", dataplanes_expected=(config.dataplane.name,))
 
 
 async def _launch(children: Children, plan: Plan, name: str, grace_seconds: float = GRACE_SECONDS) -> Child:
@@ -170,5 +187,19 @@ def _write(config: Config, path: Path) -> None:
     part = path.with_suffix(".part")
     part.touch(mode=0o600)
     values: dict[str, Any] = config.model_dump(mode="json", exclude_defaults=True)
-    part.write_text(yaml.safe_dump(values, sort_keys=False))
+    values["replicas"] = values.get("replicas", [])  # no replicas are told from a file that lost them
+    part.write_text(yaml.safe_dump(_as_written(values), sort_keys=False))
     part.replace(path)
+
+
+def _as_written(value: Any) -> Any:
+    """Variables are expanded already: a `$` that is left over stands for itself."""
+    match value:
+        case str():
+            return value.replace("$", "$$")
+        case dict():
+            return {key: _as_written(each) for key, each in cast("dict[str, Any]", value).items()}
+        case list():
+            return [_as_written(each) for each in cast("list[Any]", value)]
+        case _:
+            return value

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import functools
 import tempfile
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -10,25 +12,31 @@ import httpx
 from rich.console import Console
 
 from luftpause.cli import stack
-from luftpause.cli.children import ChildError, Children, supervise
+from luftpause.cli.children import ChildError, Children, Show, supervise
 from luftpause.cli.choices import Engine
-from luftpause.cli.lines import LinePrinter
+from luftpause.cli.lines import LinePrinter, own_lines
 from luftpause.cli.stack import Addresses, Plan
-from luftpause.kit import serve
+from luftpause.kit import config_watch, serve
 from luftpause.kit.config import Config
+from luftpause.kit.config_watch import Watcher
 
 MODEL_SECONDS_MAX: Final = 15.0  # start grace and first probes
 
 
-async def up(config: Config, engine: Engine | None, *, announce: Path | None) -> int:
-    """Run the stack until SIGINT or SIGTERM; returns the exit status: 0, or 1 when a part ended by itself. Raises LuftpauseError."""
+async def up(config: Config, engine: Engine | None, *, announce: Path | None, watcher: Watcher | None = None) -> int:
+    """Run the stack until SIGINT or SIGTERM; returns the exit status: 0, or 1 when a part ended by itself. Raises LuftpauseError.
+
+    With `watcher` the scheduler gets the replicas of the file again when they change there.
+    """
     stack.check_ports(config)
     console, logs = Console(), Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="luftpause-") as folder:
-        children = Children(Path(folder), LinePrinter(logs))
-        async with serve.stop_signals() as stop:
+        show = LinePrinter(logs)
+        children = Children(Path(folder), show)
+        plan = Plan(config, engine, Path(folder))
+        async with serve.stop_signals() as stop, _following(watcher, plan, stop, show) as follow:
             try:
-                await supervise(children, stop, _run(children, Plan(config, engine, Path(folder)), console, announce))
+                await supervise(children, stop, _run(children, plan, console, announce, follow))
             except ChildError as error:
                 logs.print(f"\n{error.message}\n", style="bold red", markup=False, highlight=False, soft_wrap=True)
                 return 1
@@ -38,12 +46,25 @@ async def up(config: Config, engine: Engine | None, *, announce: Path | None) ->
     return 0
 
 
-async def _run(children: Children, plan: Plan, console: Console, announce: Path | None) -> None:
+@contextlib.asynccontextmanager
+async def _following(watcher: Watcher | None, plan: Plan, stop: serve.Stop, show: Show) -> AsyncGenerator[Callable[[], Awaitable[object]]]:
+    """Within the block: what to await for ever once everything runs."""
+    if watcher is None:
+        yield asyncio.Event().wait
+        return
+    asked = asyncio.Event()
+    with own_lines(show, "up", plan.config.log.level), config_watch.hangups(asked, stop.signal):
+        yield functools.partial(config_watch.follow, watcher, functools.partial(stack.take_replicas, plan), asked=asked)
+
+
+async def _run(
+    children: Children, plan: Plan, console: Console, announce: Path | None, follow: Callable[[], Awaitable[object]]
+) -> None:  # fmt: skip
     at = await stack.start(children, plan)
     model = await first_model(at, MODEL_SECONDS_MAX)
     console.print(_welcome(at, plan.config, model), markup=False, highlight=False, soft_wrap=True)
     serve.announce(announce, at.as_announced())
-    await asyncio.Event().wait()  # until a signal, or the end of a child
+    await follow()  # until a signal, or the end of a child
 
 
 async def first_model(at: Addresses, seconds: float) -> str | None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from msgspec import Struct
 from prometheus_client.process_collector import ProcessCollector
 
+from luftpause.kit import config_watch
 from luftpause.kit import serve as kit
 from luftpause.kit.clock import monotonic
 from luftpause.kit.config import Config, SchedulerConfig
@@ -20,7 +21,8 @@ from luftpause.kit.garbage import Garbage
 from luftpause.kit.logs import Log
 from luftpause.scheduler import replicas, status
 from luftpause.scheduler.core.decide import decide, initial
-from luftpause.scheduler.core.model import Settings
+from luftpause.scheduler.core.events import ConfigChanged
+from luftpause.scheduler.core.settings import Settings
 from luftpause.scheduler.core.view import overview
 from luftpause.scheduler.host import Host
 from luftpause.scheduler.metrics import SchedulerMetrics
@@ -35,18 +37,22 @@ log = Log("scheduler")
 
 
 class Running(Struct, frozen=True):
-    """A scheduler. `work` ends only with the error that ended it."""
+    """A scheduler. `work` ends only with the error that ended it; `configure` gives it the replicas of another configuration."""
 
     grpc: str  # host:port
     http: str  # URL
     host: Host
     work: asyncio.Task[None]
+    configure: Callable[[Config], None]
 
 
-async def serve(config: Config, *, announce: Path | None = None) -> None:
-    """Run the scheduler until SIGTERM or SIGINT; writes where it listens to `announce`. Raises LuftpauseError where it can't go on."""
-    async with kit.stop_signals() as stop:
-        work = asyncio.create_task(_until(stop.asked, config, announce))
+async def serve(config: Config, *, announce: Path | None = None, watcher: config_watch.Watcher | None = None) -> None:
+    """Run the scheduler until SIGTERM or SIGINT; writes where it listens to `announce`. Raises LuftpauseError where it can't go on.
+
+    With `watcher` the replicas of its file are read again when it changes and on SIGHUP.
+    """
+    async with kit.stop_signals() as stop, _following(watcher, stop) as follow:
+        work = asyncio.create_task(_until(stop.asked, config, announce, follow))
         hurry = asyncio.create_task(stop.now.wait())
         await asyncio.wait({work, hurry}, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
@@ -56,10 +62,29 @@ async def serve(config: Config, *, announce: Path | None = None) -> None:
             await work
 
 
-async def _until(asked: asyncio.Event, config: Config, announce: Path | None) -> None:
+@contextlib.asynccontextmanager
+async def _following(watcher: config_watch.Watcher | None, stop: kit.Stop) -> AsyncGenerator[Callable[[Running], None]]:
+    """Within the block: lets a scheduler follow the file."""
+    tasks: list[asyncio.Task[None]] = []
+    asked = asyncio.Event()
+
+    def follow(scheduler: Running) -> None:
+        if watcher is not None:
+            tasks.append(asyncio.create_task(config_watch.follow(watcher, scheduler.configure, asked=asked), name="configuration"))
+
+    with config_watch.hangups(asked, stop.signal) if watcher is not None else contextlib.nullcontext():
+        try:
+            yield follow
+        finally:
+            for task in tasks:
+                await _cancel(task)
+
+
+async def _until(asked: asyncio.Event, config: Config, announce: Path | None, follow: Callable[[Running], None]) -> None:
     garbage = Garbage()
     try:
         async with running(config, garbage=garbage) as scheduler:
+            follow(scheduler)
             kit.announce(announce, {"grpc": scheduler.grpc, "http": scheduler.http})
             log.info("listening", grpc=scheduler.grpc, http=scheduler.http, replicas=[replica.name for replica in config.replicas])
             stopping = asyncio.create_task(asked.wait())
@@ -106,7 +131,13 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
         work = asyncio.create_task(_work(host, http), name="scheduler host")
         stack.push_async_callback(_cancel, work)
         prober.watch(config.replicas)
-        yield Running(grpc=_reachable(own.host, port), http=kit.url_of(sock), host=host, work=work)
+        yield Running(_reachable(own.host, port), kit.url_of(sock), host, work, lambda new: _configure(host, prober, new))
+
+
+def _configure(host: Host, prober: Prober, config: Config) -> None:
+    """The core hears of new replicas before anything is found out about them."""
+    host.post(ConfigChanged(monotonic(), replicas.specs(config.replicas)))
+    prober.watch(config.replicas)
 
 
 async def _work(host: Host, http: asyncio.Task[None]) -> None:
