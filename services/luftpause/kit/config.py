@@ -255,6 +255,23 @@ class RuntimeConfig(Section):
     stop_grace_seconds: Seconds = Field(default=5, description="After SIGTERM open calls have this long to finish.")
 
 
+class AuthConfig(Section):
+    """Tokens come from LUFTPAUSE_TOKEN and LUFTPAUSE_CLUSTER_TOKEN, never from this file."""
+
+    tokens_file: Path | None = Field(default=None, description="File of `caller: token` lines; a caller with its own token can't be faked.")
+    metrics_open: bool = Field(default=False, description="`/metrics` without a token, also where one is set.")
+    tls_cert: Path | None = Field(default=None, description="Certificate of the scheduler's gRPC, PEM.")
+    tls_key: Path | None = Field(default=None, description="Its private key, PEM.")
+    tls_ca: Path | None = Field(default=None, description="Certificates that dataplanes trust when they connect to the scheduler, PEM.")
+    insecure: bool = Field(default=False, description="The scheduler's gRPC off loopback without TLS.")
+
+    @model_validator(mode="after")
+    def _cert_and_key(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("give `tls_cert` and `tls_key` together")
+        return self
+
+
 class LogConfig(Section):
     level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level that is written.")
 
@@ -266,6 +283,7 @@ class Config(Section):
     scheduler: SchedulerConfig = Field(default=SchedulerConfig(), description="The scheduler.")
     dataplane: DataplaneConfig = Field(default=DataplaneConfig(), description="The proxy.")
     runtime: RuntimeConfig = Field(default=RuntimeConfig(), description="The MCP server.")
+    auth: AuthConfig = Field(default=AuthConfig(), description="Who may call.")
     log: LogConfig = Field(default=LogConfig(), description="Logs of all services.")
 
     @model_validator(mode="after")

@@ -1,0 +1,181 @@
+"""Who may call, and who is it?
+
+`LUFTPAUSE_TOKEN` opens every door of the data plane and is believed what it says of callers. `auth.tokens_file` gives callers tokens of
+their own: whoever comes with one is that caller, whatever its headers say. Neither set: everybody may call.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import yaml
+from msgspec import Struct
+
+from luftpause.kit.clock import Clock, monotonic
+from luftpause.kit.errors import ConfigError
+from luftpause.kit.logs import Log
+
+TOKEN: Final = "LUFTPAUSE_TOKEN"  # noqa: S105 (the variable's name)
+CLUSTER_TOKEN: Final = "LUFTPAUSE_CLUSTER_TOKEN"  # noqa: S105
+TOKEN_CHARS_MIN: Final = 16  # a shorter one is warned of
+TOKEN_CHARS_MAX: Final = 4096
+CALLER_CHARS_MAX: Final = 128
+FILE_BYTES_MAX: Final = 4 * 2**20
+LOOK_SECONDS: Final = 1.0  # the file is looked at this often
+
+log = Log("auth")
+
+Stamp = tuple[int, int, int]
+
+
+class Access(Struct, frozen=True, gc=False):
+    """Somebody who may call. `principal`: the caller whose token it is; empty: what the request says of its caller is believed."""
+
+    principal: str = ""
+
+
+EVERYBODY: Final = Access()
+
+
+class Tokens:
+    """Which tokens open the door. The file is read again when it changes; while it has a mistake the tokens of before hold."""
+
+    def __init__(self, token: str = "", file: Path | None = None, *, clock: Clock = monotonic) -> None:
+        self._clock = clock
+        self._file = file
+        self._own: dict[bytes, Access] = {_digest(token.encode()): EVERYBODY} if token else {}
+        self._stamp: Stamp | None = None
+        self._looked_at = clock()
+        self._known = self._own
+        self._problem = ""  # of the file, as it was told last
+        if file is not None:
+            self._stamp = _stamp(file)
+            self._known = self._own | _read(file)
+
+    @property
+    def required(self) -> bool:
+        return bool(self._own) or self._file is not None
+
+    def access(self, authorization: bytes | None, api_key: bytes | None = None) -> Access | None:
+        """
+        Whose token it is; None: it opens nothing.
+
+        `authorization` is that header (`Bearer`, in any case), `api_key` the header `x-api-key` of Anthropic's clients. It is looked up by
+        its digest, so that the time it takes says nothing about a token.
+        """
+        if not self.required:
+            return EVERYBODY
+        self._look()
+        for token in (bearer(authorization), api_key):
+            if token and (found := self._known.get(_digest(token))) is not None:
+                return found
+        return None
+
+    def _look(self) -> None:
+        now = self._clock()
+        if self._file is None or now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        try:
+            stamp = _stamp(self._file)
+            if stamp != self._stamp:
+                self._stamp = stamp
+                self._known = self._own | _read(self._file)
+                log.info("tokens read again", file=str(self._file), callers=len(set(self._known.values()) - {EVERYBODY}))
+                self._problem = ""
+        except ConfigError as error:
+            if error.message != self._problem:
+                self._problem = error.message
+                log.warning("the tokens file has a mistake; the tokens of before hold", problem=error.message)
+
+
+def tokens(file: Path | None, environ: Mapping[str, str] | None = None, *, clock: Clock = monotonic) -> Tokens:
+    """The tokens of the data plane. Raises ConfigError."""
+    return Tokens(from_environment(TOKEN, environ), file, clock=clock)
+
+
+def cluster_tokens(file: Path | None, environ: Mapping[str, str] | None = None) -> Tokens:
+    """The token of the control plane: an agent's token must not open it. Raises ConfigError."""
+    return Tokens(cluster_token(file, environ))
+
+
+def cluster_token(file: Path | None, environ: Mapping[str, str] | None = None) -> str:
+    """What services show each other; empty: nothing. Raises ConfigError."""
+    own, shared = (from_environment(name, environ) for name in (CLUSTER_TOKEN, TOKEN))
+    if file is not None and not own:
+        raise ConfigError(f"auth.tokens_file needs {CLUSTER_TOKEN} too: an agent's token must not open the scheduler")
+    return own or shared
+
+
+def from_environment(name: str, environ: Mapping[str, str] | None = None) -> str:
+    """A token from this variable; empty: not set. Raises ConfigError for one that no header may hold; it is never shown."""
+    token = (os.environ if environ is None else environ).get(name, "").strip()
+    if token:
+        _check(token, name)
+    return token
+
+
+def bearer(authorization: bytes | None) -> bytes:
+    """The token of an Authorization header; empty: there is none."""
+    scheme, _, token = (authorization or b"").partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else b""
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()
+
+
+def _check(token: str, name: str) -> None:
+    if not (token.isascii() and token.isprintable()) or " " in token or len(token) > TOKEN_CHARS_MAX:
+        raise ConfigError(f"{name}: a token must be visible ASCII without spaces, at most {TOKEN_CHARS_MAX} characters")
+    if len(token) < TOKEN_CHARS_MIN:
+        log.warning(
+            f"a token of less than {TOKEN_CHARS_MIN} characters can be guessed; `openssl rand -hex 32` makes a good one", where=name
+        )
+
+
+# ---- the file -------------------------------------------------------------------------------------------------------
+
+
+def _stamp(file: Path) -> Stamp:
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise ConfigError(f"auth.tokens_file {file}: can't be read: {error.strerror or error}") from error
+    if stat.S_IMODE(found.st_mode) & 0o044:
+        log.warning("others can read the tokens file; `chmod 600` it", file=str(file))
+    if found.st_size > FILE_BYTES_MAX:
+        raise ConfigError(f"auth.tokens_file {file}: longer than {FILE_BYTES_MAX} bytes; is this the right file?")
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _read(file: Path) -> dict[bytes, Access]:
+    """`caller: token`, or a list of tokens while one replaces another. Mistakes are named by caller, tokens never shown."""
+    try:
+        rows: object = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"auth.tokens_file {file}: can't be read: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise ConfigError(f"auth.tokens_file {file}: not YAML; write one `caller: token` per line") from None
+    if not isinstance(rows, dict) or not rows:
+        raise ConfigError(f"auth.tokens_file {file}: must be a mapping; write one `caller: token` per line")
+    found: dict[bytes, Access] = {}
+    for caller, value in rows.items():  # pyright: ignore[reportUnknownVariableType]
+        access = Access(_caller(caller, file))  # pyright: ignore[reportUnknownArgumentType]
+        for token in value if isinstance(value, list) else [value]:  # pyright: ignore[reportUnknownVariableType]
+            if not isinstance(token, str) or not token:
+                raise ConfigError(f"auth.tokens_file {file}: the token of {access.principal} must be a text; put it in quotes")
+            _check(token, f"{file}, {access.principal}")
+            if found.get(_digest(token.encode()), access) != access:
+                raise ConfigError(f"auth.tokens_file {file}: {access.principal} has the same token as another caller")
+            found[_digest(token.encode())] = access
+    return found
+
+
+def _caller(name: object, file: Path) -> str:
+    if not isinstance(name, str) or not name or len(name) > CALLER_CHARS_MAX or not name.isprintable():
+        raise ConfigError(f"auth.tokens_file {file}: a caller's name must be a text of at most {CALLER_CHARS_MAX} characters, not {name!r}")
+    return name
