@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import Cluster, cluster, reserve, turns_in
-from tests.support.tool_agents import Agent, Turn, errors_of
+from tests.support.tool_agents import Agent, Turn, errors_of, percentile
 
 KILLS = int(os.environ.get("LUFTPAUSE_TEST_KILLS", "5"))
 AGENTS = 12
@@ -103,10 +103,6 @@ async def sleepers(whole: Cluster) -> list[Agent]:
 async def paused_on(whole: Cluster) -> dict[str, int]:
     seen = await whole.until(lambda seen: not turns_in(seen), 10)
     return reserve(seen)
-
-
-def percentile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 async def kill_and_restart(whole: Cluster, load: Load) -> tuple[float, float]:

@@ -124,3 +124,7 @@ def _read(turn: Turn, page: bytes) -> str:
 
 def errors_of(agents: Sequence[Agent]) -> list[str]:
     return [turn.error for agent in agents for turn in agent.turns if turn.error]
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
