@@ -3,13 +3,16 @@
 import asyncio
 import functools
 import ssl
-from typing import Literal
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 import httpx
 from msgspec import Struct
 
 from luftpause.scheduler.core.events import ProbeOutcome
+
+
+CONNECT_PART: Final = 0.9
 
 
 class Answer(Struct, frozen=True):
@@ -34,17 +37,26 @@ def tls() -> ssl.SSLContext:
 
 
 async def ask(
-    http: httpx.AsyncClient, url: str, *, key: str, seconds: float, bytes_max: int, method: Literal["GET", "POST"] = "GET"
+    http: httpx.AsyncClient,
+    url: str,
+    *,
+    key: str,
+    seconds: float,
+    bytes_max: int,
+    connect_seconds: float | None = None,
+    method: Literal["GET", "POST"] = "GET",
 ) -> Answer:
     """Ask for `url` within `seconds` in all; a longer answer than `bytes_max` (unpacked) is a problem, not an outage.
 
     A POST has an empty body that claims to be JSON.
     """
+    # A connection that does not come about is given up a little before the rest: the library closes its socket only then.
+    timeout = httpx.Timeout(seconds, connect=min(seconds, connect_seconds or seconds) * CONNECT_PART)
     headers = {"authorization": f"Bearer {key}"} if key else {}
     if method == "POST":
         headers |= {"content-type": "application/json", "content-length": "0"}
     try:
-        async with asyncio.timeout(seconds), http.stream(method, url, headers=headers, timeout=seconds) as response:
+        async with asyncio.timeout(seconds), http.stream(method, url, headers=headers, timeout=timeout) as response:
             body = await _body(response, bytes_max)
             status = response.status_code
     except TimeoutError:

@@ -161,7 +161,10 @@ class Probe:
     # ---- helpers
 
     async def _get(self, path: str, seconds: float) -> Answer:
-        return await ask(self._http, self._base + path, key=self._key, seconds=seconds, bytes_max=self._limits.bytes_max)
+        limits = self._limits
+        return await ask(
+            self._http, self._base + path, key=self._key, seconds=seconds, bytes_max=limits.bytes_max, connect_seconds=limits.period_seconds
+        )  # fmt: skip
 
     async def _get_url(self, url: str) -> Answer:
         """A page that may lie elsewhere: the key goes to the replica only."""
