@@ -60,6 +60,7 @@ class Oracle:
         self.turns: dict[str, Turn] = {}
         self.memory = Memory(settings.tool_call_memory_seconds)
         self.left: list[tuple[float, str, str, bytes, float]] = []  # abandoned while held: when, run, caller, body, arrival
+        self.urls = {spec.name: spec.url for spec in specs}
         self.ended: dict[str, float] = {}
         self.serial = 0
         self.said: list[tuple[object, ...]] = []
@@ -247,8 +248,20 @@ class Oracle:
         known = self.engines
         self.engines = {spec.name: replace(known[spec.name], spec=spec) if spec.name in known else Engine(spec) for spec in specs}
         for name, engine in self.engines.items():
-            if name in known and known[name].spec.capped != engine.spec.capped:
+            if self.urls.setdefault(name, engine.spec.url) != engine.spec.url:
+                self.urls[name] = engine.spec.url
+                self.engines[name] = Engine(engine.spec)
+                self.homeless(name)
+            elif name in known and known[name].spec.capped != engine.spec.capped:
                 self.engines[name] = Engine(engine.spec, engine.health, engine.misses, owed=engine.owed)
+
+    def homeless(self, name: str) -> None:
+        """What was at this name's former URL is gone."""
+        for lane in (lane for run in self.runs.values() for lane in run.lanes.values()):
+            lane.home = lane.home if lane.home != name else ""
+        for turn in self.turns.values():
+            turn.bound = turn.bound if turn.bound != name else ""
+            turn.only = turn.only if turn.only != name else ""
 
     def probed(self, event: ReplicaProbed) -> None:
         engine = self.engines.get(event.replica)

@@ -261,7 +261,8 @@ class World:
         return RunEnded(self.now, run.id, run.principal, ended) if run and y % 5 else RunEnded(self.now, "r-one", "", ended)
 
     def make_config(self, x: int, y: int) -> ConfigChanged:
-        kept = tuple(spec for number, spec in enumerate(SPECS) if not x >> number & 1)
+        specs = tuple(replace(spec, url=f"http://{spec.name}-{y}") if y % 4 == 3 and spec.name in "ab" else spec for spec in SPECS)
+        kept = tuple(spec for number, spec in enumerate(specs) if not x >> number & 1)
         return ConfigChanged(self.now, kept or SPECS[:1])
 
     def make_lost(self, x: int, y: int) -> DataplaneLost:

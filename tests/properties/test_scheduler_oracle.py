@@ -143,6 +143,7 @@ class Walk:
         self.possible = tuple([
             replace(
                 spec,
+                url=f"http://elsewhere-{self.now}" if r.random() < 0.1 else spec.url,
                 capped=spec.capped is not (r.random() < 0.2),
                 max_in_flight=r.choice((0, 1, 5, None)) if r.random() < 0.2 else spec.max_in_flight,
             )

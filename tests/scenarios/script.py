@@ -230,7 +230,7 @@ def hello(s: Script, subjects: list[str], o: Options) -> Event:
     if "run" in o:
         turn_class = TurnClass.BATCH if o.get("class") == "batch" else TurnClass.INTERACTIVE
         branches = (PausedBranch(listed(o, "paused"), then),) if "paused" in o else ()
-        lane = LaneMemory(o.get("model", "m"), o["home"], int(o.get("seq", "1")), branches)
+        lane = LaneMemory(o.get("model", "m"), o["home"], int(o.get("seq", "1")), branches, then)
         known = tuple(ToolCallMemory(id_, o.get("head", "").encode(), then) for id_ in listed(o, "known"))
         runs = (RunMemory(o["run"], turn_class, o.get("caller", ""), lane.turn_seq, then, "", (lane,), known),)
     turns: list[TurnMemory] = []

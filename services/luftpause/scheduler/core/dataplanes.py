@@ -97,6 +97,8 @@ def _merge_run(d: Draft, dataplane: str, memory: RunMemory, ended: set[tuple[str
 
 def _merge_lane(d: Draft, run: Run, memory: RunMemory, told: LaneMemory, ended: set[tuple[str, str, int]]) -> Lane:
     lane = lane_of(run, told.model) or Lane(told.model)
+    if told.home in d.replicas and told.ended < d.replicas[told.home].since:
+        told = replace(told, home="")
     if told.turn_seq < lane.turn_seq:
         if lane.in_flight or (run.key, lane.model, lane.turn_seq) not in ended:
             return lane

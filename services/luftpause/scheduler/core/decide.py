@@ -58,6 +58,7 @@ def initial(settings: Settings, specs: Sequence[ReplicaSpec], now: float) -> Sta
             open=False,
             replicas=Map({spec.name: replicas.fresh_replica(spec) for spec in specs}),
             names=names,
+            urls=Map({spec.name: spec.url for spec in specs}),
             servers=Map(),
             policy_state=POLICIES[settings.policy].initial(settings),
         )

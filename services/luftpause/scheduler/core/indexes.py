@@ -48,6 +48,7 @@ class Draft(Struct, gc=False):
     open: bool
     replicas: "Map[str, Replica]"
     names: tuple[str, ...]
+    urls: "Map[str, str]"
     servers: "Map[tuple[str, str], tuple[str, ...]]"
     patterns: "Map[str, tuple[str, ...]]"
     runs: "Map[str, Run]"
@@ -85,7 +86,7 @@ class Draft(Struct, gc=False):
 
 def thaw(s: State) -> Draft:
     return Draft(
-        s.settings, s.now, s.started_at, s.open, s.replicas, s.names, s.servers, s.patterns, s.runs, s.turns, s.callers,
+        s.settings, s.now, s.started_at, s.open, s.replicas, s.names, s.urls, s.servers, s.patterns, s.runs, s.turns, s.callers,
         s.dataplanes,         s.dataplane_names, s.ids, s.responses, s.twins, s.ended_runs, s.ended_order, s.identifying, s.queues,
         s.queue_keys, s.queues_of_home, s.queues_of_model, s.ranks, s.timers, s.wheel, s.seconds, s.dirty,
         s.stale, s.serial, s.counters, s.phases, s.held, s.passes_held, s.policy_state,
@@ -95,7 +96,7 @@ def thaw(s: State) -> Draft:
 
 def freeze(d: Draft) -> State:
     return State(
-        d.settings, d.now, d.started_at, d.open, d.replicas, d.names, d.servers, d.patterns, d.runs, d.turns, d.callers,
+        d.settings, d.now, d.started_at, d.open, d.replicas, d.names, d.urls, d.servers, d.patterns, d.runs, d.turns, d.callers,
         d.dataplanes,         d.dataplane_names, d.ids, d.responses, d.twins, d.ended_runs, d.ended_order, d.identifying, d.queues,
         d.queue_keys, d.queues_of_home, d.queues_of_model, d.ranks, d.timers, d.wheel, d.seconds, d.dirty,
         d.stale, d.serial, d.counters, d.phases, d.held, d.passes_held, d.policy_state,

@@ -55,6 +55,7 @@ class Replica(Struct, frozen=True, gc=False):
     passes: int = 0  # classifier and embedding turns in flight
     reserved: int = 0  # paused interactive branches that hold a place
     owed: int = 0  # what `batch_min_share` owes to batch here, in millionths of a turn
+    since: float = float("-inf")  # when it was given its URL, if that changed: what was there before is elsewhere
     removed: bool = False  # no longer configured; kept while anything above is counted
 
 
@@ -276,6 +277,7 @@ class State(Struct, frozen=True, gc=False):
     open: bool  # placing has begun
     replicas: "Map[str, Replica]"
     names: tuple[str, ...]  # of configured replicas, in that order
+    urls: "Map[str, str]"  # the last known of every name
     servers: "Map[tuple[str, str], tuple[str, ...]]"  # (kind, model) -> replicas that name it
     patterns: "Map[str, tuple[str, ...]]" = Map()  # replica -> names of models with `*`
     runs: "Map[str, Run]" = Map()

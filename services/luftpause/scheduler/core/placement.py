@@ -235,7 +235,8 @@ def _run_generates(d: Draft, turn: Turn) -> Turn:
     if turn.turn_seq >= lane.turn_seq:
         if lane.home and lane.home != turn.replica:
             bump(d, "moved")
-        lane = replace(move_home(d, lane, turn.replica), turn_seq=turn.turn_seq)
+        home = turn.replica if turn.placed >= replica_of(d, turn.replica).since else ""  # that is how an earlier scheduler knew it
+        lane = replace(move_home(d, lane, home), turn_seq=turn.turn_seq)
     lane = replace(lane, in_flight=lane.in_flight + 1)
     run = replace(
         run, lanes=with_lane(run, lane), in_flight=run.in_flight + 1, turn_seq=max(run.turn_seq, turn.turn_seq), seen=d.now,

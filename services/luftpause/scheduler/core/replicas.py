@@ -6,6 +6,7 @@ from luftpause.scheduler.core.admission import reported
 from luftpause.scheduler.core.dataplanes import trusted
 from luftpause.scheduler.core.decisions import ReplicasChanged
 from luftpause.scheduler.core.events import ConfigChanged, ProbeOutcome, ReplicaProbed, ReplicaSpec
+from luftpause.scheduler.core.homes import homes_gone
 from luftpause.scheduler.core.indexes import Draft, arm, bump, disarm, mark_dirty, put_replica
 from luftpause.scheduler.core.model import Health, Replica, Timer
 from luftpause.scheduler.core.queues import replicas_changed
@@ -79,7 +80,12 @@ def configured(d: Draft, e: ConfigChanged) -> None:
             _forget_load(d, d.replicas[name])
             put_replica(d, replace(d.replicas[name], removed=True))
     for spec in e.replicas:
-        put_replica(d, _configured(d, d.replicas.get(spec.name), spec))
+        moved = d.urls.get(spec.name, spec.url) != spec.url
+        if moved:
+            homes_gone(d, spec.name)
+        replica = _configured(d, d.replicas.get(spec.name), spec)
+        put_replica(d, replace(replica, since=d.now) if moved else replica)
+        d.urls = d.urls.set(spec.name, spec.url)
     d.names = names
     replicas_changed(d)
     d.decisions.append(ReplicasChanged())
