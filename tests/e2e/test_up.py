@@ -124,3 +124,59 @@ def test_a_configuration_without_replicas_is_refused(tmp_path: Path) -> None:
     assert tried.returncode == 2
     assert "replicas" in tried.stderr
     assert "Traceback" not in tried.stderr
+
+
+async def models_of(stack: Process) -> list[str]:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        return sorted(model["id"] for model in (await client.get(f"{stack.at['base_url']}/models")).json()["data"])
+
+
+async def serves(stack: Process, *models: str) -> None:
+    async with asyncio.timeout(30):
+        while await models_of(stack) != sorted(models):
+            await asyncio.sleep(0.05)  # replicas are known after their first probe; nothing else tells
+
+
+def replicas(file: Path, *engines: Process, rest: str = "") -> None:
+    entries = "".join(f"  - {{name: r{number}, url: '{engine.at['http']}'}}\n" for number, engine in enumerate(engines))
+    part = file.with_suffix(".part")
+    part.write_text(f"replicas:\n{entries}{rest}" if entries else f"replicas: []\n{rest}")
+    part.replace(file)
+
+
+async def test_replicas_of_the_file_come_and_go_while_it_runs(tmp_path: Path) -> None:
+    file = tmp_path / "luftpause.yaml"
+    fake = ("fake-engine", "--port", "0", "--speed", "20", "--model")
+    async with running(*fake, "one", folder=tmp_path) as one, running(*fake, "two", folder=tmp_path) as two:
+        replicas(file, one)
+        async with running(*up(tmp_path), "--config", str(file), folder=tmp_path) as stack:
+            await serves(stack, "one")
+            replicas(file, one, two, rest="dataplane: {stop_grace_seconds: 9}\n")
+            await serves(stack, "one", "two")
+            shown = stack.logged()
+            assert re.search(r"up +│ .*these keys have changed .*dataplane\.stop_grace_seconds", shown), shown
+            assert re.search(r"up +│ .*re-read; the replicas have changed .*added=\[\"r1\"\]", shown), shown
+            file.write_text("replicas:\n  - {nam: r0}\n")
+            async with asyncio.timeout(30):
+                while f"{file}:2: replicas[0].nam: unknown key; did you mean name?" not in stack.logged():
+                    await asyncio.sleep(0.05)  # polling a log
+            assert await models_of(stack) == ["one", "two"]
+            replicas(file)
+            stack.process.send_signal(signal.SIGHUP)
+            await serves(stack)
+            assert stack.process.returncode is None
+
+
+async def test_with_fake_engines_the_replicas_of_the_file_stay_unused(tmp_path: Path) -> None:
+    file = tmp_path / "luftpause.yaml"
+    async with running("fake-engine", "--port", "0", "--model", "own", folder=tmp_path) as engine:
+        replicas(file, engine)
+        async with running(*up(tmp_path), "--config", str(file), "--engine", "fake", folder=tmp_path) as stack:
+            before = dict(stack.at)
+            await serves(stack, "fake-1b")
+            replicas(file)
+            async with asyncio.timeout(30):
+                while "the replicas of the file are not used" not in stack.logged():
+                    await asyncio.sleep(0.05)  # polling a log
+            await serves(stack, "fake-1b")
+            assert stack.at == before

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from luftpause.scheduler.core.events import ProbeOutcome
 
-
 CONNECT_PART: Final = 0.9
 
 

@@ -8,7 +8,7 @@ import pytest
 from luftpause.cli import stack, weights
 from luftpause.cli.choices import Engine
 from luftpause.kit import serve
-from luftpause.kit.config import Config, ReplicaConfig
+from luftpause.kit.config import Config, ReplicaConfig, RuntimeConfig, UpstreamConfig
 from luftpause.kit.config_file import load
 from luftpause.kit.errors import ConfigError, LuftpauseError
 
@@ -65,3 +65,29 @@ def test_weights_are_fetched_before_anything_starts(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(weights, "smollm2", lambda *, fetch=True: asked.append(fetch))
     stack.prepare_engine(Engine.LLAMACPP)
     assert asked == [True]
+
+
+def test_the_scheduler_of_a_running_stack_gets_other_replicas_and_nothing_else(tmp_path: Path) -> None:
+    started = stack.with_free_ports(Config(replicas=(ReplicaConfig(name="a", url="http://x"),)))
+    plan = stack.Plan(started, None, tmp_path)
+    written = tmp_path / "scheduler.yaml"
+    read = stack.with_ports(Config(replicas=(ReplicaConfig(name="b", url="http://y", models=("m",)),)), scheduler=7)
+    stack.take_replicas(plan, read)
+    now = load(written)
+    assert [each.name for each in now.replicas] == ["b"]
+    assert (now.scheduler.grpc_port, now.scheduler.dataplanes_expected) == (0, ("dataplane",))
+    stack.take_replicas(plan, Config())
+    assert load(written).replicas == ()
+    assert "replicas" in load(written).model_fields_set  # so that it counts as meant
+
+
+def test_replicas_of_the_file_are_not_used_beside_an_engine_that_was_asked_for(tmp_path: Path) -> None:
+    stack.take_replicas(stack.Plan(Config(), Engine.FAKE, tmp_path), Config(replicas=(ReplicaConfig(name="b", url="http://y"),)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dollar_that_is_left_after_expansion_stands_for_itself(tmp_path: Path) -> None:
+    headers = {"authorization": "a$$b ${NOT_SET} $c"}
+    config = Config(runtime=RuntimeConfig(servers={"t": UpstreamConfig(url="http://t", headers=headers)}))
+    stack._write(config, tmp_path / "runtime.yaml")
+    assert load(tmp_path / "runtime.yaml", {}).runtime.servers["t"].headers == headers
