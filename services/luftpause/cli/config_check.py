@@ -4,13 +4,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
+from luftpause.cli.config_notes import notes
 from luftpause.kit.config import Config
 from luftpause.kit.config_file import load
 from luftpause.kit.errors import ConfigError
+
+SHOWN: Final = {"name", "url", "models", "kind", "load", "load_from", "max_in_flight", "apis"}
 
 app = typer.Typer(no_args_is_help=True, help="Work with luftpause.yaml.")
 
@@ -51,13 +54,9 @@ def _found(config: Config) -> dict[str, Any]:
         },
         "dataplane": {"http": f"http://{_address(dataplane.host, dataplane.port)}", "scheduler": dataplane.scheduler},
         "runtime": {"http": f"http://{_address(runtime.host, runtime.port)}", "dataplane": runtime.dataplane},
-        "replicas": [{"name": each.name, "url": each.url, "models": each.models} for each in config.replicas],
+        "replicas": [each.model_dump(mode="json", include=SHOWN) for each in config.replicas],
         "servers": list(runtime.servers),
-        "notes": [
-            f"{each.name}: the environment variable {each.api_key_env} (api_key_env) is not set here; set it where the services run"
-            for each in config.replicas
-            if each.api_key_env and not os.environ.get(each.api_key_env, "").strip()
-        ],
+        "notes": notes(config, os.environ),
     }
 
 
@@ -66,7 +65,7 @@ def _address(host: str, port: int) -> str:
 
 
 def _text(path: Path, found: dict[str, Any]) -> str:
-    replicas = [f"{each['name']} at {each['url']}, {_models(each['models'])}" for each in found["replicas"]]
+    replicas = [f"{each['name']} at {each['url']}, {_models(each['models'])}{_load(each)}" for each in found["replicas"]]
     lines = {
         "scheduler": f"{found['scheduler']['grpc']} (gRPC), {found['scheduler']['http']} (status)",
         "dataplane": f"{found['dataplane']['http']}, scheduler at {found['dataplane']['scheduler']}",
@@ -81,5 +80,9 @@ def _text(path: Path, found: dict[str, Any]) -> str:
     ])
 
 
-def _models(models: tuple[str, ...] | None) -> str:
+def _load(replica: dict[str, Any]) -> str:
+    return f", load from {', '.join(replica['load_from'])}" if replica["load_from"] and replica["load"] != "none" else ""
+
+
+def _models(models: list[str] | None) -> str:
     return "models as it says itself" if models is None else f"models {', '.join(models) or 'none'}"

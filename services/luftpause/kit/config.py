@@ -45,6 +45,15 @@ class ReplicaConfig(Section):
     api_key_env: str | None = Field(default=None, description="Environment variable that holds its API key.")
     apis: tuple[str, ...] | None = Field(default=None, description="Formats it serves: chat, completions, responses, messages …")
 
+    @field_validator("load_from")
+    @classmethod
+    def _pages_differ(cls, urls: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        pages = [url.rstrip("/").removesuffix("/metrics") for url in urls or ()]
+        twice = sorted({page for page in pages if pages.count(page) > 1})
+        if twice:
+            raise ValueError(f"names {', '.join(twice)} twice; its load would count double")
+        return urls
+
     @field_validator("url")
     @classmethod
     def _is_a_base(cls, url: str) -> str:

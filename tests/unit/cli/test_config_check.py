@@ -84,3 +84,15 @@ def test_variables_of_the_environment_are_checked_too(file: Path) -> None:
     file.write_text(GOOD)
     answer = runner.invoke(cli.app, ["config", "check", str(file)], env={"LUFTPAUSE_DATAPLANE__PROT": "1"})
     assert answer.stderr == "LUFTPAUSE_DATAPLANE__PROT: dataplane has no key prot; did you mean port?\n"
+
+
+def test_pages_of_a_routers_load_are_shown_and_notes_follow(file: Path) -> None:
+    file.write_text("replicas:\n- {name: r, url: 'http://r', load_from: ['http://a:1', 'http://b:2']}\n")
+    answer = runner.invoke(cli.app, ["config", "check", str(file)])
+    assert "  replicas     r at http://r, models as it says itself, load from http://a:1, http://b:2" in answer.stdout.splitlines()
+    assert answer.stdout.splitlines()[-1].startswith("note: r: its load is the sum of 2 pages")
+    shown = json.loads(runner.invoke(cli.app, ["config", "check", str(file), "--json"]).stdout)
+    assert shown["replicas"][0]["load_from"] == ["http://a:1", "http://b:2"]
+    file.write_text("replicas:\n- {name: r, url: 'http://r', load_from: ['http://a:1', 'http://a:1']}\n")
+    answer = runner.invoke(cli.app, ["config", "check", str(file)])
+    assert answer.stderr == f"{file}:2: replicas[0].load_from: names http://a:1 twice; its load would count double\n"

@@ -165,3 +165,9 @@ async def test_rows_of_other_models_are_told_apart_by_what_the_replica_was_found
     assert (await loads.ask()).load == Load(8, 14)
     loads.models = ("m",)
     assert (await loads.ask()).load == Load(4, 7)
+
+
+@pytest.mark.parametrize(("models", "expected"), [(["m"], Load(4, 7)), (["m", "oth*"], Load(8, 14)), (["*"], Load(8, 14))])
+async def test_rows_of_any_model_count_where_the_replica_has_patterns(models: list[str], expected: Load):
+    two = VLLM + VLLM.replace('"m"', '"other"')
+    assert (await pages(**{"http://r/metrics": two}).loads(models=models).ask()).load == expected
