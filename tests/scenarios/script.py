@@ -7,7 +7,8 @@ there is more.
     settings KEY=VALUE ...            before `start`; names as in model.Settings
     replica NAME [models=m,n] [kind=classifier] [capped=no] [max=3] [apis=chat,messages] [url=U]
     start                             makes the state; replicas that follow take part after `config`
-    hello NAME [session=S] [boot=B] [turns=T@REPLICA/RUN,...] [run=R home=A seq=2 paused=ID,... class=C head=H known=ID,... model=M]
+    hello NAME [session=S] [boot=B] [turns=T@REPLICA/RUN,...] [run=R home=A seq=2 paused=ID,... class=C head=H known=ID,... stored=RESPONSE,...
+                model=M]
     lost NAME [session=S] · alive NAME [turns=T,...] [delivering=A,...] · suspect A [on=NAME] · unusable A [on=NAME]
     probe NAME [load=RUNNING/WAITING] [models=m,n] [outcome=missed|refused]
     request TURN [run=R] [class=batch] [caller=C] [model=m] [kind=K] [ids=I,...] [head=H] [prev=RESPONSE] [body=B] [on=NAME] [attempt=N]
@@ -40,6 +41,7 @@ from luftpause.scheduler.core.events import (
     ReplicaSpec,
     ReplicaSuspected,
     ReplicaUnusable,
+    ResponseMemory,
     ResponseSeen,
     Resync,
     ReturnReason,
@@ -190,7 +192,7 @@ def told(decision: Decision) -> str:  # noqa: C901, PLR0911  (one per decision)
             return f"place {decision.turn}{attempt} at {decision.replica}, run {decision.run} #{decision.turn_seq}{waited}"
         case Held():
             waits_for = f" ({', '.join(decision.waits_for)})" if decision.waits_for else ""
-            return f"hold {decision.turn}: {decision.reason.value}{waits_for}, run {decision.run}"
+            return f"hold {decision.turn}: {decision.reason.value}{waits_for}, run {decision.run or '?'}"
         case Refuse():
             retry = f", retry after {decision.retry_after_seconds:g} s" if decision.retry_after_seconds else ""
             return f"refuse {decision.turn}: {decision.status} {decision.code}{retry}: {decision.message}"
@@ -232,7 +234,8 @@ def hello(s: Script, subjects: list[str], o: Options) -> Event:
         branches = (PausedBranch(listed(o, "paused"), then),) if "paused" in o else ()
         lane = LaneMemory(o.get("model", "m"), o["home"], int(o.get("seq", "1")), branches, then)
         known = tuple(ToolCallMemory(id_, o.get("head", "").encode(), then) for id_ in listed(o, "known"))
-        runs = (RunMemory(o["run"], turn_class, o.get("caller", ""), lane.turn_seq, then, "", (lane,), known),)
+        stored = tuple(ResponseMemory(id_, o["home"], then) for id_ in listed(o, "stored"))
+        runs = (RunMemory(o["run"], turn_class, o.get("caller", ""), lane.turn_seq, then, "", (lane,), known, stored),)
     turns: list[TurnMemory] = []
     for text in listed(o, "turns"):
         turn, _, place = text.partition("@")

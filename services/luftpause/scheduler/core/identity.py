@@ -28,6 +28,7 @@ class Identity(Struct, frozen=True, gc=False):
     stated: bool = False
     home: str = ""
     unknown_ids: bool = False  # it carries ids, and nobody has been seen with one of them
+    unknown_response: bool = False  # it continues a response that nobody has been seen with
 
 
 NEW_RUN = Identity()
@@ -37,14 +38,15 @@ def resolve(d: Draft, e: TurnRequested, keys: tuple[IdKey, ...]) -> Identity:
     """In this order: the stated run, the previous response, the tool-call ids."""
     response = d.responses.get((e.principal, e.previous_response)) if e.previous_response else None
     home = response.replica if response else ""
+    unknown = response is None and bool(e.previous_response)
     if e.run:
-        return Identity(e.run, stated=True, home=home)
+        return Identity(e.run, stated=True, home=home, unknown_response=unknown)
     if response is not None:
         return Identity(response.run, stated=True, home=home)
     if not keys:
-        return NEW_RUN
+        return Identity(unknown_response=True) if unknown else NEW_RUN
     run, seen = by_ids(d, keys, e.head_digest)
-    return Identity(run.id if run else "", unknown_ids=not seen)
+    return Identity(run.id if run else "", unknown_ids=not seen, unknown_response=unknown)
 
 
 def by_ids(d: Draft, keys: tuple[IdKey, ...], digest: bytes) -> tuple[Run | None, bool]:

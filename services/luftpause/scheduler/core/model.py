@@ -184,7 +184,9 @@ class Turn(Struct, frozen=True, gc=False):
     followed: bool = False  # a request with one of answer_ids came before they were known here
     head_digest: bytes = b""
     body_hash: bytes = b""
+    body_bytes: int = 0  # of the request: the only measure of a prompt before its engine has counted it
     kept_home: str = ""  # strictly sticky whatever the lane's phase
+    previous_response: str = ""  # that it continues, while nobody is known to have it
     strict: bool = False  # it was placed at a strict home
     without: tuple[str, ...] = ()  # could not be reached, sorted
     reason: HoldReason | None = None

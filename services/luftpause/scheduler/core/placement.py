@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from luftpause.scheduler.core.admission import owes, shared
 from luftpause.scheduler.core.decisions import HoldReason, Place
-from luftpause.scheduler.core.events import TurnClass
+from luftpause.scheduler.core.events import TurnClass, TurnFinished
 from luftpause.scheduler.core.holding import (
     hold,
     hold_new,
@@ -222,6 +222,8 @@ def count_in_flight(d: Draft, turn: Turn, *, counted_now: bool = True) -> Turn:
     if generative:
         turn = _run_generates(d, turn)
     put_turn(d, turn)
+    if d.policy.placed is not None:
+        d.policy_state = d.policy.placed(d, turn)
     return turn
 
 
@@ -248,7 +250,7 @@ def _run_generates(d: Draft, turn: Turn) -> Turn:
     return turn
 
 
-def uncount(d: Draft, turn: Turn) -> None:
+def uncount(d: Draft, turn: Turn, finished: TurnFinished | None = None) -> None:
     """A turn in flight has ended in whatever way: its place is free. Its run is the caller's affair."""
     replica = replica_of(d, turn.replica)
     if turn.kind == GENERATIVE:
@@ -263,3 +265,5 @@ def uncount(d: Draft, turn: Turn) -> None:
     put_dataplane(d, replace(dataplane, turns=dataplane.turns.delete(turn.id), active_at=d.now))
     disarm(d, turn.expires, Timer.TURN, turn.id)
     d.turns = d.turns.delete(turn.id)
+    if d.policy.ended is not None:
+        d.policy_state = d.policy.ended(d, turn, finished)

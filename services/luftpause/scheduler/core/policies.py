@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from luftpause.scheduler.core import admission
 from luftpause.scheduler.core.decisions import HoldReason
-from luftpause.scheduler.core.events import Event, TurnClass
+from luftpause.scheduler.core.events import Event, TurnClass, TurnFinished
 from luftpause.scheduler.core.model import Caller, PlaceInFlow, QueueKey, Replica, Run, Turn
 from luftpause.scheduler.core.settings import Settings
 
@@ -23,6 +23,8 @@ class Facts(Protocol):
     def settings(self) -> Settings: ...
     @property
     def now(self) -> float: ...
+    @property
+    def names(self) -> tuple[str, ...]: ...
     @property
     def replicas(self) -> "Map[str, Replica]": ...
     @property
@@ -50,6 +52,10 @@ class Policy(Struct, frozen=True, gc=False):
     takes any turn of a queue (so that a full pool costs one question), `admits` whether it takes this one where `opens` agrees: None, or
     why not. A replica that opens for batch opens for interactive turns too. `choose` picks among replicas that admit the turn. `reserve`
     is how long a paused branch holds a place: seconds, 0 not at all.
+
+    `placed` and `ended` (None: not of interest) make the policy's new state when a turn comes to be in flight and when it no longer is, in
+    whatever way: between two placements of one step, and also for turns that expire, come back, or are found in a Hello. `ended` is told
+    the report of the answer where there is one. In both the tables have been changed already; the turn is as it was in flight.
     """
 
     initial: Callable[[Settings], Any]
@@ -60,6 +66,8 @@ class Policy(Struct, frozen=True, gc=False):
     admits: Callable[[Facts, Replica, Turn], HoldReason | None]
     choose: Callable[[Facts, Turn, str, Sequence[Replica]], Replica]
     reserve: Callable[[Facts, TurnClass], float]
+    placed: Callable[[Facts, Turn], Any] | None = None
+    ended: Callable[[Facts, Turn, TurnFinished | None], Any] | None = None
 
 
 # ---- original: the rules of the first system --------------------------------------------------------------------

@@ -34,7 +34,9 @@ def requested(d: Draft, e: TurnRequested) -> None:
         return
     dataplane = dataplane_of(d, e.dataplane)
     put_dataplane(d, replace(dataplane, turns=dataplane.turns.set(turn.id, True)))
-    if identity.unknown_ids and (not d.open or _others_active(d, e.dataplane)):
+    if identity.unknown_response and not d.open:
+        _wait_for_ids(d, replace(turn, previous_response=e.previous_response))
+    elif identity.unknown_ids and (not d.open or _others_active(d, e.dataplane)):
         _wait_for_ids(d, turn)
     else:
         admit(d, turn)
@@ -49,7 +51,8 @@ def _turn(e: TurnRequested) -> Turn:
         id=e.turn, attempt=e.attempt, dataplane=e.dataplane, run="", run_id=e.fresh_run, model=e.model, kind=e.kind.value,
         turn_class=e.turn_class, caller=e.caller, principal=e.principal, flow=run_key(e.principal, e.caller) if e.principal else e.caller,
         arrived=e.arrived if 0.0 < e.arrived < e.now else e.now, api=e.api, parent=e.parent, ids=ids, id_keys=keys,
-        head_digest=e.head_digest, body_hash=e.body_hash, without=tuple(sorted(set(e.without))) if e.without else (),
+        head_digest=e.head_digest, body_hash=e.body_hash, body_bytes=e.body_bytes,
+        without=tuple(sorted(set(e.without))) if e.without else (),
     )  # fmt: skip
 
 
@@ -61,7 +64,8 @@ def _asked_again(d: Draft, turn: Turn, e: TurnRequested) -> bool:
     if e.attempt == turn.attempt and turn.phase is TurnPhase.IN_FLIGHT:
         d.decisions.append(placed(turn))
     elif e.attempt == turn.attempt and turn.reason is not None:
-        d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, turn.reason, turn.waits_for))
+        run = "" if turn.phase is TurnPhase.IDENTIFYING else turn.run_id
+        d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, run, turn.reason, turn.waits_for))
     return True
 
 
@@ -113,8 +117,15 @@ def identify_all(d: Draft) -> None:
     """Placing is about to begin, and what dataplanes remembered is known."""
     for id_ in d.identifying:
         waiting = d.turns[id_]
-        found, _ = by_ids(d, waiting.id_keys, waiting.head_digest)
-        identified(d, waiting, found.id if found else "")
+        response = d.responses.get((waiting.principal, waiting.previous_response))
+        if response is not None:
+            run = waiting.run_id if waiting.stated else response.run
+            identified(d, replace(waiting, stated=True, kept_home=response.replica), run)
+        elif waiting.stated or not waiting.id_keys:
+            identified(d, waiting, "")
+        else:
+            found, _ = by_ids(d, waiting.id_keys, waiting.head_digest)
+            identified(d, waiting, found.id if found else "")
 
 
 def identified(d: Draft, turn: Turn, run: str) -> None:
@@ -132,7 +143,7 @@ def tool_call_seen(d: Draft, e: ToolCallSeen) -> None:
     put_turn(d, turn)
     for id_ in d.identifying:
         waiting = d.turns[id_]
-        if set(waiting.ids).isdisjoint(e.ids):
+        if set(waiting.ids).isdisjoint(e.ids) or not waiting.id_keys or waiting.previous_response:
             continue
         found, _ = by_ids(d, waiting.id_keys, waiting.head_digest)
         if found is not None:

@@ -91,7 +91,7 @@ def finished(d: Draft, e: TurnFinished) -> None:
     if run is not None and e.tool_call_ids:
         run, turn = answered(d, run, turn, e.tool_call_ids)
         store_run(d, run)
-    uncount(d, turn)
+    uncount(d, turn, e)
     bump(d, "finished/paused" if e.paused else "finished/idle")
     _run_rests(d, turn, paused=e.paused and not turn.followed)
     over(d, turn.run)
