@@ -8,19 +8,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from luftpause.scheduler.core.decide import decide
-from luftpause.scheduler.core.decisions import Expire, Place, Refuse, Step
+from luftpause.scheduler.core.decisions import Expire, Place, Step
 from luftpause.scheduler.core.events import (
     ConfigChanged,
-    DataplaneLost,
     Event,
     ProbeOutcome,
     ReplicaProbed,
     Resync,
     RunEnded,
-    TurnAbandoned,
     TurnClass,
-    TurnFailed,
-    TurnFinished,
     TurnRequested,
     TurnReturned,
 )  # fmt: skip
@@ -28,12 +24,12 @@ from luftpause.scheduler.core.indexes import thaw
 from luftpause.scheduler.core.model import GENERATIVE, Health, QueueKey, Replica, State, Turn, TurnPhase
 from luftpause.scheduler.core.runs import lane_of
 from luftpause.scheduler.core.verdicts import candidates
+from luftpause_bench.sim.audit import Auditor
 from luftpause_bench.sim.recount import recount
 from luftpause_bench.sim.world import BrokenPromiseError, World
 
 IN_FLIGHT: Final = TurnPhase.IN_FLIGHT
 INTERACTIVE: Final = int(TurnClass.INTERACTIVE)
-ENDS: Final = (TurnAbandoned, TurnFinished, TurnFailed, TurnReturned, TurnRequested)
 TURNS_PER_RECOUNT: Final = 2  # in the state, for each event since the last recount
 EVENTS_PER_RECOUNT: Final = 16  # at least
 NEVER: Final = 1 << 60
@@ -52,10 +48,13 @@ class Watcher:
         self._recount_from = recount_from
         self._log: list[Event] = []
         self._first: State
+        self._auditor: Auditor
         self._reports: dict[str, ReplicaProbed] = {}  # the last good probe of each replica
 
     def starts(self, state: State) -> None:
         self._log, self._first, self._reports = [], state, {}
+        specs = [state.replicas[name].spec for name in state.names]
+        self._auditor = Auditor(state.settings, specs, state.now, self._world.promise)
 
     def decided(self, before: State, event: Event, step: Step) -> None:
         """Raises BrokenPromiseError."""
@@ -83,8 +82,8 @@ class Watcher:
         after = step.state
         placed = [decision for decision in step.decisions if isinstance(decision, Place)]
         self.placed += len(placed)
+        self._auditor.check(event, step)
         if before.turns is not after.turns:
-            nobody_is_lost(before, event, step)
             self._nothing_expires_that_was_reported(before, step)
         if placed:
             fresh = list(_fresh(before, event, after, placed))
@@ -102,6 +101,7 @@ class Watcher:
         due = waiting >= EVENTS_PER_RECOUNT and waiting * TURNS_PER_RECOUNT >= len(after.turns) + len(after.runs)
         if due or self.events > self._recount_from:
             recount(after)
+            self._auditor.check_all(after)
             self.on_recount()
             self.recounted = self.events
 
@@ -114,17 +114,6 @@ class Watcher:
 
 
 # ---- turns ------------------------------------------------------------------------------------------------------
-
-
-def nobody_is_lost(before: State, event: Event, step: Step) -> None:
-    """A turn goes only by its own report, by a decision that says so, or with its dataplane."""
-    told = {decision.turn for decision in step.decisions if isinstance(decision, Refuse | Expire)}
-    for id_, turn in before.turns.items():
-        if id_ in step.state.turns or id_ in told or turn.dataplane not in step.state.dataplanes:
-            continue
-        mine = isinstance(event, ENDS) and event.turn == id_
-        gone = isinstance(event, Resync | DataplaneLost) and event.dataplane == turn.dataplane
-        assert mine or gone or isinstance(event, RunEnded), f"turn {id_} is lost"
 
 
 def _fresh(before: State, event: Event, after: State, placed: list[Place]) -> Iterator[Place]:

@@ -47,11 +47,11 @@ class SeedFailedError(AssertionError):
         super().__init__(f"{self.what}\n\n{trace}\n\n{self.what}\nagain: {self.again}")
 
 
-def run(seed: int, *, thorough: bool = False) -> Report:
+def run(seed: int, *, thorough: bool = False, again: bool = True) -> Report:
     """Live through the world of this seed. Raises SeedFailedError.
 
     `thorough`: the full recount after every event. A seed that fails without is lived through again, with a recount after each event since
-    the last good one, to find the first that broke something.
+    the last good one, to find the first that broke something (not `again`: it is not).
     """
     if not __debug__:
         raise RuntimeError("python -O leaves out the assertions, so nothing would be checked: run it without -O")
@@ -59,7 +59,7 @@ def run(seed: int, *, thorough: bool = False) -> Report:
     try:
         return life.live()
     except SeedFailedError:
-        if not thorough:
+        if again and not thorough:
             _Life(seed, recount_from=life.recounted).live()
         raise
 

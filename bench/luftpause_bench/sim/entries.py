@@ -1,0 +1,61 @@
+"""Which turns and dataplanes do the books know?"""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from luftpause.scheduler.core.decisions import HoldReason
+from luftpause.scheduler.core.events import TurnClass
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A turn that somebody waits for. `replica` empty: it is held."""
+
+    turn: str
+    attempt: int
+    dataplane: str
+    model: str
+    generative: bool
+    turn_class: TurnClass
+    principal: str
+    caller: str
+    arrived: float
+    api: str = "chat"
+    run: str = ""  # as decided
+    ids: tuple[str, ...] = ()  # carried by the request
+    without: tuple[str, ...] = ()
+    replica: str = ""
+    placed: float = 0.0
+    report: int = -1  # of the replica, when it was placed
+    reason: HoldReason | None = None
+    told: float = 0.0  # when it was told this reason
+    first_told: int = 0  # the event at which it was first held in this attempt
+
+    @property
+    def flow(self) -> tuple[str, str]:
+        """Who shares fairly."""
+        return self.principal, self.caller
+
+    @property
+    def run_key(self) -> str:
+        """Run ids are scoped by principal."""
+        return f"{self.run}\x1f{self.principal}"
+
+
+@dataclass(slots=True, eq=False)
+class Left:
+    """A turn that was abandoned while held, and what its retry inherits."""
+
+    arrived: float
+    until: float
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """A dataplane. `lost`: when its session ended."""
+
+    session: str = ""
+    boot: str = ""
+    lost: float = inf
+    suspects: set[str] = field(default_factory=set[str])
+    unusable: set[str] = field(default_factory=set[str])
