@@ -7,8 +7,8 @@ there is more.
     settings KEY=VALUE ...            before `start`; names as in model.Settings
     replica NAME [models=m,n] [kind=classifier] [capped=no] [max=3] [apis=chat,messages] [url=U]
     start                             makes the state; replicas that follow take part after `config`
-    hello NAME [session=S] [boot=B] [turns=T@REPLICA/RUN,...] [run=R home=A seq=2 paused=ID,... class=C head=H known=ID,... stored=RESPONSE,...
-                model=M]
+    hello NAME [session=S] [boot=B] [turns=T@REPLICA/RUN,...] [run=R home=A seq=2 paused=ID,... class=C head=H known=ID,...
+                stored=RESPONSE,... model=M]
     lost NAME [session=S] · alive NAME [turns=T,...] [delivering=A,...] · suspect A [on=NAME] · unusable A [on=NAME]
     probe NAME [load=RUNNING/WAITING] [models=m,n] [outcome=missed|refused]
     request TURN [run=R] [class=batch] [caller=C] [model=m] [kind=K] [ids=I,...] [head=H] [prev=RESPONSE] [body=B] [on=NAME] [attempt=N]
