@@ -16,6 +16,7 @@ from tests.support.promtool import Page
 from tests.support.tool_agents import Agent, errors_of
 
 AGENTS = 12
+SCRAPE_SECONDS = 0.25
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "status.schema.json").read_text())
 ENGINE = ("--health-seconds", "0", "--decode-seconds", "0.01")
 ONE = {"model": "fake-1b", "messages": [{"role": "user", "content": "One question. [answer=16]"}]}
@@ -58,6 +59,7 @@ async def test_what_agents_saw_is_what_metrics_and_status_count(tmp_path: Path) 
             pages.append(await scrape(whole))
             while not work.done():
                 pages += [await scrape(whole, OPENMETRICS), await scrape(whole)]
+                await asyncio.wait({work}, timeout=SCRAPE_SECONDS)
             await work
         quiet = await whole.quiet()
         pages.append(last := await scrape(whole))

@@ -22,7 +22,7 @@ from luftpause.scheduler.host import Host
 from luftpause.scheduler.server import SessionServer
 from luftpause.scheduler.session import Session
 
-ASKED_MAX: Final = 2000  # of a list in one answer: some 10 ms of the loop
+ASKED_MAX: Final = 1000  # of a list in one answer: some 10 ms of the loop
 PARAMETERS: Final = {"held": HELD_SHOWN_MAX, "callers": CALLERS_SHOWN_MAX}  # and what is shown where they are not given
 PATHS: Final = "GET / (a page), GET /status (JSON; ?held=N&callers=N), GET /metrics (Prometheus) and GET /health"
 
