@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from luftpause.cli.replay import difference_text
-from luftpause.scheduler.record_log import Header
 from luftpause.scheduler.replay import Replayed, replay, rewritten
 
 LOGS = sorted(Path(__file__).parent.glob("*.jsonl"))
@@ -44,11 +43,8 @@ def replayed(path: Path) -> Replayed:
 
 
 def rewrite(path: Path) -> None:
-    def header(old: Header) -> bytes:
-        return msgspec.json.encode(old) + b"\n"
-
     with path.open("rb") as lines:
-        anew = b"".join(rewritten(lines, header))
+        anew = b"".join(rewritten(lines))
     path.write_bytes(anew)
 
 

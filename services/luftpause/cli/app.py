@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from luftpause import __version__
-from luftpause.cli import bench, config_check, fakes, local_engine, parent
+from luftpause.cli import bench, config_check, fakes, local_engine, parent, replay
 from luftpause.cli.choices import Engine, TurnClass
 from luftpause.kit import logs
 from luftpause.kit.config import Config
@@ -29,6 +29,10 @@ EngineOption = Annotated[Engine | None, typer.Option(help="What takes the turns:
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
 AnnounceOption = Annotated[Path | None, typer.Option(hidden=True, help="Write where it listens to this file, as JSON.")]
 
+RecordOption = Annotated[
+    Path | None, typer.Option("--record", metavar="DIR", help="Append every event of the scheduler to logs in this directory.")
+]
+RecordClearOption = Annotated[bool, typer.Option("--record-clear", help="Record run ids and callers as they are, not as keyed hashes.")]
 FollowsOption = Annotated[bool, typer.Option("--config-follows", hidden=True, help="Wait for the file: whoever started this writes it.")]
 
 
@@ -49,6 +53,7 @@ def _prepare(path: Path | None, *, follows: bool) -> Config:
 
 @app.command()
 def up(
+    *,
     config: ConfigOption = None,
     engine: EngineOption = None,
     dataplane_port: Annotated[int | None, typer.Option(help="Port of the proxy; 8080 by default.", min=0, max=65_535)] = None,
@@ -57,6 +62,8 @@ def up(
     status_port: Annotated[int | None, typer.Option(help="Port of the scheduler's status; 5001 by default.", min=0, max=65_535)] = None,
     free_ports: Annotated[bool, typer.Option("--free-ports", help="Take any free ports instead.")] = False,
     state: Annotated[Path | None, typer.Option(help="State directory of the runtime; ./state by default.")] = None,
+    record: RecordOption = None,
+    record_clear: RecordClearOption = False,
     announce: AnnounceOption = None,
 ) -> None:
     """Run the whole stack on this machine: scheduler, dataplane, runtime, engines, tools.
@@ -75,7 +82,7 @@ def up(
     )  # fmt: skip
     chosen = stack.choose_engine(ports, engine, from_file=config is not None)
     stack.prepare_engine(chosen)
-    settings = stack.with_state(ports, state or ports.runtime.state)
+    settings = stack.with_recording(stack.with_state(ports, state or ports.runtime.state), record, clear=record_clear)
     raise typer.Exit(asyncio.run(run(settings, chosen, announce=announce, watcher=watcher)))
 
 
@@ -98,12 +105,20 @@ def demo(
 
 
 @app.command()
-def scheduler(config: ConfigOption = None, announce: AnnounceOption = None, config_follows: FollowsOption = False) -> None:
+def scheduler(
+    config: ConfigOption = None,
+    record: RecordOption = None,
+    record_clear: RecordClearOption = False,
+    announce: AnnounceOption = None,
+    config_follows: FollowsOption = False,
+) -> None:
     """Run the scheduler: gRPC for dataplanes, HTTP for status."""
+    from luftpause.cli.stack import with_recording
     from luftpause.scheduler.app import serve
 
     read = _prepare(config, follows=config_follows)
-    _run(serve(read, announce=announce, watcher=Watcher(config, read) if config is not None else None))
+    settings = with_recording(read, record, clear=record_clear)
+    _run(serve(settings, announce=announce, watcher=Watcher(config, read) if config is not None else None))
 
 
 @app.command()
@@ -170,7 +185,7 @@ def version() -> None:
     print(__version__)
 
 
-for each in (fakes, local_engine):
+for each in (fakes, local_engine, replay):
     each.register(app)
 
 

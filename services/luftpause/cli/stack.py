@@ -63,6 +63,11 @@ def with_state(config: Config, state: Path) -> Config:
     return _with(config, "runtime", state=state.absolute())
 
 
+def with_recording(config: Config, folder: Path | None, *, clear: bool) -> Config:
+    """The same configuration with logs in another directory (None keeps it), with the names in them in the clear if asked."""
+    return _with(config, "scheduler", record=folder.absolute() if folder else None, record_clear=clear or None)
+
+
 def with_free_ports(config: Config) -> Config:
     """The same configuration on ports that the operating system chooses."""
     return with_ports(config, dataplane=0, scheduler=0, status=0, runtime=0)

@@ -155,7 +155,7 @@ RULES: Final[dict[str, Hide | None]] = {
         "finish_reason", "without", "delivering", "turns", "home", "kind", "kept_home", "session", "boot", "query", "code", "message",
         "phase", "held", "place", "queue", "rank", "spec", "settings", "servers", "dataplane_names", "identifying", "queue_keys",
         "queues_of_home", "queues_of_model", "seconds", "dirty", "stale", "counters", "phases", "listed", "suspects", "unusable",
-        "outcome", "load", "usage", "hold_reason", "turn_class", "waits_for", "patterns", "urls",
+        "outcome", "load", "usage", "hold_reason", "turn_class", "waits_for", "waits_for", "patterns", "urls",
     ), CLEAR),
     **dict.fromkeys((
         "lanes", "tool_calls", "paused", "branches", "sightings", "dataplanes", "queues",

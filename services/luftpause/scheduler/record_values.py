@@ -6,9 +6,10 @@ is an array, and everything else is an object whose only key names its type (`$R
 
 import base64
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum
 from functools import cache
+from types import NoneType
 from typing import Any, cast
 
 import msgspec
@@ -24,6 +25,8 @@ WHOLE = (Settings,)  # written with their defaults: a later version may have oth
 _LOADED = (decisions, events, model, policies)  # their classes are found by `_classes`
 
 Json = Any
+Encoder = Callable[[Any], Json]
+PLAIN = (str, int, bool, NoneType)  # the same in JSON
 
 
 class UnknownValueError(ValueError):
@@ -35,59 +38,64 @@ class UnknownValueError(ValueError):
 
 def encode(value: object) -> Json:
     """Raises UnknownValueError on a type that the core does not use."""
-    if value is None or isinstance(value, str):
-        return value
     of: type = type(value)  # pyright: ignore[reportUnknownVariableType]
-    known = _ENCODERS.get(of)
-    if known is not None:
-        return known(value)
-    if isinstance(value, Enum):
-        return {f"${of.__name__}": value.value}
-    if isinstance(value, Struct):
-        return {f"${of.__name__}": _fields(value)}
-    if isinstance(value, tuple):  # a named one
-        return {f"${of.__name__}": [encode(item) for item in cast("tuple[object, ...]", value)]}
-    raise UnknownValueError(f"a {of.__name__} can't be recorded")
+    return (_ENCODERS.get(of) or _encoder(of))(value)
+
+
+def _encoder(of: type) -> Encoder:
+    """How values of this type are encoded, remembered."""
+    name = f"${of.__name__}"
+    if issubclass(of, Enum):
+        made: Encoder = lambda value: {name: value.value}  # noqa: E731
+    elif issubclass(of, Struct):
+        fields = tuple([(field.name, field.default) for field in msgspec.structs.fields(of)])
+        made = lambda value: {name: _fields(value, fields)}  # noqa: E731
+        if of in WHOLE:
+            made = lambda value: {name: {field: encode(getattr(value, field)) for field, _ in fields}}  # noqa: E731
+    elif issubclass(of, tuple):  # a named one
+        made = lambda value: {name: _tuple(value)}  # noqa: E731
+    else:
+        raise UnknownValueError(f"a {of.__name__} can't be recorded")
+    _ENCODERS[of] = made
+    return made
+
+
+def _fields(value: Struct, fields: tuple[tuple[str, object], ...]) -> dict[str, Json]:
+    """Those that differ from their defaults."""
+    found: dict[str, Json] = {}
+    for name, default in fields:
+        item = getattr(value, name)
+        if item is not default and (type(item) is not type(default) or item != default):
+            found[name] = item if type(item) in PLAIN else encode(item)
+    return found
+
+
+def _tuple(value: tuple[object, ...]) -> list[Json]:
+    return [item if type(item) in PLAIN else encode(item) for item in value]
 
 
 def to_bytes(value: Json) -> bytes:
     return msgspec.json.encode(value)
 
 
-def _fields(value: Struct) -> dict[str, Json]:
-    """Those that differ from their defaults."""
-    whole = type(value) in WHOLE
-    found: dict[str, Json] = {}
-    for name, default in _defaults(type(value)):
-        item = getattr(value, name)
-        if whole or type(item) is not type(default) or item != default:
-            found[name] = encode(item)
-    return found
-
-
-@cache
-def _defaults(of: type[Struct]) -> tuple[tuple[str, object], ...]:
-    return tuple([(field.name, field.default) for field in msgspec.structs.fields(of)])
-
-
 def _float(value: float) -> Json:
     return value if math.isfinite(value) else {"$float": repr(value)}
 
 
-def _sorted(items: Iterable[Json]) -> list[Json]:
-    """In an order that does not depend on hashes."""
-    return sorted(items, key=to_bytes)
+def _map(value: "Map[Any, Any]") -> Json:
+    """By the JSON of their keys, which are all different."""
+    items = [(encode(key), item) for key, item in value.items()]
+    return {"$map": [[key, encode(item)] for key, item in sorted(items, key=lambda item: to_bytes(item[0]))]}
 
 
-_ENCODERS: dict[type, Callable[[Any], Json]] = {
-    bool: lambda value: value,
-    int: lambda value: value,
+_ENCODERS: dict[type, Encoder] = {
+    **dict.fromkeys(PLAIN, lambda value: value),
     float: _float,
     bytes: lambda value: {"$bytes": base64.b64encode(value).decode()},
-    tuple: lambda value: [encode(item) for item in value],
-    Map: lambda value: {"$map": _sorted([encode(key), encode(item)] for key, item in value.items())},
+    tuple: _tuple,
+    Map: _map,
     SortedSet: lambda value: {"$sorted": [encode(item) for item in value]},
-    frozenset: lambda value: {"$set": _sorted(encode(item) for item in value)},
+    frozenset: lambda value: {"$set": sorted([encode(item) for item in value], key=to_bytes)},
 }
 
 

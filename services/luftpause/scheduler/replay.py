@@ -5,7 +5,7 @@ another order in a log with hashed names: the core sorts timers of one instant b
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -61,7 +61,8 @@ class Log:
 
     def __init__(self, lines: Iterable[bytes]) -> None:
         self._lines = iter(lines)
-        self.header = read_header(next(self._lines, b""))
+        self.first = next(self._lines, b"")
+        self.header = read_header(self.first)
         self.end: End | None = None
         self.torn = False
 
@@ -120,11 +121,11 @@ def _forgets_sorted(decisions: Decisions) -> list[dict[str, dict[str, Any]]]:
     return [*sorted(forgets, key=lambda each: str(each["Forget"])), *[each for each in decisions if "Forget" not in each]]
 
 
-def rewritten(lines: Iterable[bytes], header: Callable[[Header], bytes]) -> Iterator[bytes]:
-    """The log with what is decided today; `header` gives its first line."""
+def rewritten(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of the log with what is decided today."""
     log = Log(lines)
     state = start_of(log.header)
-    yield header(log.header)
+    yield log.first
     for entry in log:
         step = decide(state, entry.event)
         state = step.state
