@@ -104,6 +104,10 @@ class Attempt:
         head = self._head
         if head is None or self._looked_at is None:
             return
+        if payload and not self._raw and head.status == 200 and head.kind != EVENT_STREAM:
+            self._looked_at = None
+            self._pass_with(head, raw, payload, done=done)
+            return
         raw = self._raw = self._raw + raw
         payload = self._looked_at = self._looked_at + payload
         relay = self._turn.relay

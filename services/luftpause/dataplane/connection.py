@@ -1,6 +1,7 @@
 """How does one connection to an engine carry one request after the other, and when is an answer good, complete or lost?"""
 
 import asyncio
+import functools
 from typing import TYPE_CHECKING, Final, Protocol, Self, cast
 
 import httptools
@@ -12,6 +13,7 @@ from luftpause.dataplane.sweep import NEVER
 if TYPE_CHECKING:
     from luftpause.dataplane.upstream import Connecting, Pool
 
+TYPES_KNOWN_MAX: Final = 64
 BODILESS: Final = frozenset({204, 304})
 
 
@@ -287,6 +289,11 @@ def _framing(status: int, headers: dict[bytes, bytes]) -> Framing | None:
 
 
 def _kind(headers: dict[bytes, bytes]) -> bytes:
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+    if b"content-encoding" in headers and headers[b"content-encoding"].lower() != b"identity":
         return b"compressed"
-    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    return _media_type(headers.get(b"content-type", b""))
+
+
+@functools.lru_cache(maxsize=TYPES_KNOWN_MAX)
+def _media_type(value: bytes) -> bytes:
+    return value.partition(b";")[0].strip().lower()

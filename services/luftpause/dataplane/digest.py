@@ -13,6 +13,7 @@ from typing import Final
 
 DIGEST_BYTES: Final = 16
 TEXT_CHARS_MAX: Final = 4096  # from each end of each text: prompts may be long, and each turn pays for this
+END_BYTES: Final = 1024
 YEARS_MAX: Final = 16  # dates looked at in one text
 
 YEAR: Final = re.compile(r"20[0-9]{2}")
@@ -38,7 +39,7 @@ def head_digest(texts: Iterable[tuple[str, str]], key: bytes) -> bytes:
 
 def body_hash(body: bytes) -> bytes:
     """Recognises a retry of the same request: length and CRC-32 of both ends. No more than that hangs on it than a place in a queue."""
-    ends = body if len(body) <= 2 * TEXT_CHARS_MAX else body[:TEXT_CHARS_MAX] + body[-TEXT_CHARS_MAX:]
+    ends = body if len(body) <= 2 * END_BYTES else body[:END_BYTES] + body[-END_BYTES:]
     return len(body).to_bytes(4, "big") + zlib.crc32(ends).to_bytes(4, "big")
 
 

@@ -1,5 +1,6 @@
 """Which requests are served, and by what?"""
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from luftpause.dataplane.http import Conn
 
 OPEN_PATHS: Final = frozenset({"/health", "/ready"})  # asked by load balancers under any name
+KNOWN_MAX: Final = 64  # header values whose meaning is remembered
 JSON_TYPE: Final = b"application/json"
 HOST: Final = re.compile(r"(\[[^\]@]*\]|[^:@\[\]]*)(?::[0-9]*)?")
 EXPOSED: Final = b"x-luftpause-run-id, x-luftpause-replica, x-luftpause-turn-id, x-luftpause-held-ms, x-luftpause-hold-reason, retry-after"
@@ -137,6 +139,7 @@ class Door:
         conn.answer(whole(204, b"", more=more, close=not conn.keeps))
 
 
+@functools.lru_cache(maxsize=KNOWN_MAX)
 def host_of(value: bytes) -> str:
     """The host of a Host header, lower case, without port; one that is no host and port comes back whole."""
     host = value.decode("latin-1").strip().lower()
@@ -144,6 +147,7 @@ def host_of(value: bytes) -> str:
     return found[1] if found else host
 
 
+@functools.lru_cache(maxsize=KNOWN_MAX)
 def _is_json(content_type: bytes) -> bool:
     kind = content_type.partition(b";")[0].strip().lower()
     return kind == JSON_TYPE or (kind.startswith(b"application/") and kind.endswith(b"+json"))

@@ -51,7 +51,7 @@ class Errand:
         self._method = request.method.encode()
         _, mark, query = request.target.partition(b"?")
         self._target = path + mark + query
-        self._headers = forwarded(request.headers, relay.forwarded, request.named.get(b"connection", b""))
+        self._headers = forwarded(request.headers, request.named, relay.forwarded)
         self._body = request.body
         self._version = request.version
         self._candidates: list[Replica] = []

@@ -32,6 +32,13 @@ class Identity(Struct, frozen=True, gc=False):
     traceparent: str = ""
 
 
+NOBODY: Final = Identity()
+TELLING: Final = frozenset({
+    b"x-luftpause-run-id", b"x-luftpause-class", b"x-luftpause-caller", b"x-luftpause-priority", b"traceparent",
+    b"x-claude-code-session-id", b"session-id", b"x-session-id",
+})  # fmt: skip
+
+
 class Reading(Struct, frozen=True, gc=False):
     """What the body says. `tool_call_ids` are those it echoes, newest first."""
 
@@ -47,6 +54,8 @@ class Reading(Struct, frozen=True, gc=False):
 
 def identify(headers: Headers) -> Identity | Rejection:
     """Read the headers of spec/1 "Request headers" and those that harnesses send by themselves."""
+    if TELLING.isdisjoint(headers):
+        return NOBODY
     run, parent = _harness_run(headers)
     stated = headers.get(b"x-luftpause-run-id")
     if stated is not None:
@@ -69,12 +78,14 @@ def identify(headers: Headers) -> Identity | Rejection:
         parent=parent,
         turn_class=turn_class,
         caller=caller_of(headers.get(b"x-luftpause-caller", b"")),
-        traceparent=traceparent.decode() if TRACEPARENT.fullmatch(traceparent) else "",
+        traceparent=traceparent.decode() if traceparent and TRACEPARENT.fullmatch(traceparent) else "",
     )
 
 
 def caller_of(value: bytes) -> str:
     """At most 128 bytes, cut at a character boundary; bytes that are no UTF-8 are read as Latin-1."""
+    if not value:
+        return ""
     try:
         text = value.decode()
     except UnicodeDecodeError:
@@ -106,7 +117,10 @@ def _within(session: str, agent: str) -> str:
 
 def _id(headers: Headers, name: bytes) -> str:
     """A harness's id; one that can't be a run id is as good as none (it isn't our header, so it is no error)."""
-    value = headers.get(name, b"").decode("latin-1")
+    raw = headers.get(name)
+    if not raw:
+        return ""
+    value = raw.decode("latin-1")
     return value if RUN_ID.fullmatch(value) else ""
 
 

@@ -102,6 +102,10 @@ class Observed:
                 return
         self.take(parse(text))
 
+    def take_whole(self, text: bytes) -> None:
+        """A whole answer as JSON text."""
+        self.take_text(text)
+
     def token(self) -> None:
         if not self.first_token:
             self.first_token = self.news = True
@@ -166,7 +170,7 @@ class WholeJson:
 
     def end(self) -> None:
         if self._parts:
-            self.seen.take_text(b"".join(self._parts))
+            self.seen.take_whole(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
             self.seen.first_token = False  # it has no time of its own
             self._parts.clear()
 

@@ -1,6 +1,6 @@
 """What bytes go to an engine for a turn: which of the client's headers, whose key, which body?"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from luftpause.dataplane.identify import TRACEPARENT
@@ -8,16 +8,16 @@ from luftpause.dataplane.identify import TRACEPARENT
 HARMLESS: Final = frozenset({b"keep-alive", b"close", b""})
 
 
-def forwarded(headers: Sequence[tuple[bytes, bytes]], allowed: frozenset[bytes], connection: bytes = b"") -> bytes:
+def forwarded(headers: Sequence[tuple[bytes, bytes]], named: Mapping[bytes, bytes], allowed: frozenset[bytes]) -> bytes:
     """Header lines that go on: those on the allow-list, unless `Connection` names them or they are a malformed traceparent."""
-    lines = [b"%b: %b\r\n" % pair for pair in headers if pair[0] in allowed]
-    if connection.lower() in HARMLESS and b"traceparent" not in dict(headers):
-        return b"".join(lines)
-    named = {each.strip().lower() for each in connection.split(b",")}
+    connection = named.get(b"connection", b"")
+    if connection.lower() in HARMLESS and b"traceparent" not in named:
+        return b"".join([b"%b: %b\r\n" % pair for pair in headers if pair[0] in allowed])
+    barred = {each.strip().lower() for each in connection.split(b",")}
     kept = [
         b"%b: %b\r\n" % (name, value)
         for name, value in headers
-        if name in allowed and name not in named and not (name == b"traceparent" and TRACEPARENT.fullmatch(value) is None)
+        if name in allowed and name not in barred and not (name == b"traceparent" and TRACEPARENT.fullmatch(value) is None)
     ]
     return b"".join(kept)
 

@@ -4,6 +4,7 @@ Sans-I/O: one httptools parser for the whole life of the connection. The head is
 can be made harmless before the parser sees it (it would drop the body), and so that no head is longer than its limit.
 """
 
+import functools
 import re
 from typing import Final
 
@@ -14,6 +15,7 @@ from luftpause.dataplane.rejection import Rejection
 UPGRADE: Final = re.compile(rb"(?im)^upgrade[ \t]*:")
 NO_UPGRADE: Final = b"x-offered-upgrade:"
 FIRST_BYTES: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ\r\n")
+TARGETS_KNOWN_MAX: Final = 64
 CHUNK_OVERHEAD: Final = 8  # bytes of framing that a byte of payload may cost, beyond head_bytes_max
 
 
@@ -178,6 +180,7 @@ def authority_of(target: bytes) -> bytes | None:
     return target.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0]
 
 
+@functools.lru_cache(maxsize=TARGETS_KNOWN_MAX)
 def path_of(target: bytes) -> str:
     """The path of a request target, without query and without a slash at its end."""
     path = target.partition(b"?")[0].decode("latin-1")

@@ -37,8 +37,7 @@ class Relay:
         self.deadline = 0.0  # always due: the sweep passes on which replicas delivered
         self._stopping = False
         self._rotation = 0
-        self._empty = asyncio.Event()
-        self._empty.set()
+        self._empty = asyncio.Event()  # looked at only when it stops
         sweep.watch(self)
 
     def routes(self) -> dict[str, Serve]:
@@ -65,11 +64,10 @@ class Relay:
 
     def enter(self, turn: Turn | Errand) -> None:
         self.turns.add(turn)
-        self._empty.clear()
 
     def leave(self, turn: Turn | Errand) -> None:
         self.turns.discard(turn)
-        if not self.turns:
+        if self._stopping and not self.turns:
             self._empty.set()
 
     def expire(self, now: float) -> None:
@@ -83,8 +81,10 @@ class Relay:
             turn.stop_waiting(STOPPING)
 
     async def emptied(self) -> None:
-        """Returns when no turn is left."""
-        await self._empty.wait()
+        """Returns when no turn is left; asked after `stop`."""
+        while self.turns:
+            self._empty.clear()
+            await self._empty.wait()
 
     def kill(self) -> None:
         """End what still runs."""

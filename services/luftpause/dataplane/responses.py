@@ -1,5 +1,6 @@
 """What bytes does a client get for luftpause's own answers, and what head for an engine's?"""
 
+import functools
 from collections.abc import Iterable
 from typing import Final
 
@@ -23,6 +24,7 @@ HOP_BY_HOP: Final = frozenset({
 REPLACED: Final = HOP_BY_HOP | {b"content-length", b"x-accel-buffering"}
 
 
+@functools.lru_cache(maxsize=64)
 def status_line(status: int, phrase: str = "") -> bytes:
     return b"HTTP/1.1 %d %b\r\n" % (status, (phrase or PHRASES.get(status, "")).encode("latin-1"))
 

@@ -1,9 +1,10 @@
 """What does a Chat Completions or (legacy) Completions answer say about its turn?"""
 
 import re
-from typing import Any, Final, TypedDict
+from typing import Annotated, Any, Final, TypedDict
 
 import msgspec
+from msgspec import Meta, Struct
 
 from luftpause.dataplane.observe import Json, Observed, as_count, as_object, as_objects, as_text, error_text, parse
 from luftpause.dataplane.turns import Usage
@@ -14,6 +15,44 @@ TEXT_KEYS: Final = ("content", "reasoning_content", "reasoning", "refusal")
 CALLS: Final = frozenset({"tool_calls", "function_call"})
 
 
+Count = Annotated[int, Meta(ge=0)]
+
+
+class WholeCall(Struct, gc=False):
+    id: str | None = None
+
+
+class WholeMessage(Struct, gc=False):
+    tool_calls: list[WholeCall] | None = None
+    function_call: None = None
+
+
+class WholeChoice(Struct, gc=False):
+    message: WholeMessage
+    finish_reason: str | None = None
+
+
+class WholeDetails(Struct, gc=False):
+    cached_tokens: Count | None = None
+
+
+class WholeUsage(Struct, gc=False):
+    prompt_tokens: Count
+    completion_tokens: Count
+    prompt_tokens_details: WholeDetails | None = None
+
+
+class Whole(Struct, gc=False):
+    """A whole answer as nearly all engines give it: decoding this costs a third of looking at every field."""
+
+    choices: list[WholeChoice]
+    usage: WholeUsage | None = None
+    error: None = None
+
+
+_whole: Final = msgspec.json.Decoder(Whole)
+
+
 class ChatSeen(Observed):
     __slots__ = ()
     telling = TELLING
@@ -22,6 +61,25 @@ class ChatSeen(Observed):
     def paused(self) -> bool:
         """Some engines finish tool calls with `stop`, or say nothing; a cut answer (`length`) has not ended in any."""
         return self.finish_reason in CALLS or (self.calls and self.finish_reason in {"stop", ""})
+
+    def take_whole(self, text: bytes) -> None:
+        try:
+            found = _whole.decode(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            self.take_text(text)
+            return
+        if (usage := found.usage) is not None:
+            details = usage.prompt_tokens_details
+            self.usage = Usage(usage.prompt_tokens, usage.completion_tokens, None if details is None else details.cached_tokens)
+        for choice in found.choices:
+            for call in choice.message.tool_calls or ():
+                self.call(call.id or "")
+            self._finish(choice.finish_reason or "")
+
+    def _finish(self, reason: str) -> None:
+        """Of several choices, the one with calls says it."""
+        if reason and self.finish_reason not in CALLS:
+            self.finish_reason = reason
 
     def take(self, answer: object) -> None:
         found = as_object(answer)
@@ -41,9 +99,7 @@ class ChatSeen(Observed):
             self.call("")
         if self.calls or choice.get("text") or any(said.get(key) for key in TEXT_KEYS):
             self.token()
-        reason = as_text(choice.get("finish_reason"))
-        if reason and self.finish_reason not in CALLS:  # of several choices, the one with calls says it
-            self.finish_reason = reason
+        self._finish(as_text(choice.get("finish_reason")))
 
 
 class Counted(TypedDict, total=False):

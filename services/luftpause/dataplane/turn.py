@@ -78,20 +78,22 @@ class Turn:
             return
         self.stores = reading.stores
         body_bytes, hashed = len(self._body), body_hash(self._body)
-        self._headers = forwarded(request.headers, self.relay.forwarded, request.named.get(b"connection", b""))
+        self._headers = forwarded(request.headers, request.named, self.relay.forwarded)
         if self.relay.asks_usage and reading.stream and not reading.mentions_usage:
             self._body = ask_for_usage(self._body)
             self.hides_usage = True
-        self.id = ids.new_turn_id()
+        chance = ids.random_text(2 * ids.LENGTH)  # one call to the operating system for two ids
+        self.id = ids.TURN_PREFIX + chance[: ids.LENGTH]
+        fresh_run = ids.RUN_PREFIX + chance[ids.LENGTH :]
         self._stage = Stage.HELD
         self._conn.handler = self
         self.relay.enter(self)
-        self.relay.scheduler.ask(self._ask(identity, reading, body_bytes, hashed), self)
+        self.relay.scheduler.ask(self._ask(identity, reading, fresh_run, body_bytes, hashed), self)
 
-    def _ask(self, identity: Identity, reading: Reading, body_bytes: int, hashed: bytes) -> Ask:
+    def _ask(self, identity: Identity, reading: Reading, fresh_run: str, body_bytes: int, hashed: bytes) -> Ask:
         return Ask(
             turn=self.id,
-            fresh_run=ids.new_run_id(),
+            fresh_run=fresh_run,
             model=reading.model,
             turn_class=identity.turn_class,
             caller=identity.caller,

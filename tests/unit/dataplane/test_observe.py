@@ -329,3 +329,34 @@ def test_of_a_single_pass_only_the_usage_is_read() -> None:
     observer.feed(b"[1")
     observer.end()
     assert seen.usage is None
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"usage": {"prompt_tokens": "5"}},
+        {"usage": {"prompt_tokens": -1, "completion_tokens": 2}},
+        {"usage": 5},
+        {"choices": 5},
+        {"choices": [5, {"message": None, "finish_reason": 7}]},
+        {"choices": [{"message": {"tool_calls": [{"id": 7}, {"id": "a"}]}, "finish_reason": "tool_calls"}]},
+        {"choices": [{"message": {"function_call": {"name": "f"}}, "finish_reason": "stop"}]},
+        {"error": {"message": "broke"}, "choices": []},
+        {"error": None, "choices": [{"message": {"tool_calls": None}, "finish_reason": None}], "usage": None},
+        {"choices": [{"message": {"tool_calls": [{"id": "a"}, {"id": "a"}, {}]}, "finish_reason": "stop"}], "usage": CACHED},
+        {"choices": [{"message": {}, "finish_reason": "tool_calls"}, {"message": {}, "finish_reason": "stop"}]},
+        {"choices": [{"text": "x", "finish_reason": "stop"}], "usage": USAGE},
+        {"object": "error", "message": "flat"},
+        {"choices": [{"message": {"content": "\ud83e"}, "finish_reason": "stop"}], "usage": USAGE},
+    ],
+)
+def test_the_short_way_and_the_long_way_see_the_same(odd: dict[str, Any]) -> None:
+    """A whole answer is decoded by a schema where it can be, and looked at field by field where not."""
+    text = json.dumps(odd).encode()
+    short, long = ChatSeen(), ChatSeen()
+    short.take_whole(text)
+    long.take_text(text)
+    for seen in (short, long):
+        seen.first_token = seen.news = False
+    assert {name: getattr(short, name) for name in Observed.__slots__} == {name: getattr(long, name) for name in Observed.__slots__}
+    assert short.paused is long.paused
