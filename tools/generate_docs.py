@@ -28,6 +28,10 @@ names every mistake with its line.
 - **Overrides.** `LUFTPAUSE_<SECTION>__<KEY>` (two underscores) sets a single value over the file's: `LUFTPAUSE_DATAPLANE__PORT=9090`.
   Sections: SCHEDULER, DATAPLANE, RUNTIME, LOG. Lists and mappings are set in the file only. Names without two underscores are reserved.
 - **Secrets.** Keys stand in environment variables only; the file names them (`api_key_env`).
+- **Changes.** `replicas` is read again when the file has changed (once it has stopped changing, about two seconds) and on SIGHUP, by the
+  scheduler and by `luftpause up`. Turns in flight stay where they are. A file with a mistake is not taken: the log names it with its line,
+  and what was read before stays. So does a file without the key `replicas`; `replicas: []` removes all. Other keys take effect when the
+  services are started anew; the log names those that have changed.
 
 ```yaml
 replicas:
@@ -38,10 +42,13 @@ replicas:
     models: [large-model]
     load: none
     health: null
+    max_in_flight: 32
     api_key_env: HOSTED_API_KEY
 dataplane:
   port: ${PORT:-8080}
 ```
+
+Examples for each kind of replica: [operations](operations.md#replicas).
 
 This page is generated from the models in `services/luftpause/kit/config.py` by `python tools/generate_docs.py`.
 """

@@ -20,6 +20,11 @@ Count = Annotated[int, Field(ge=0)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
+APIS_HELP: Final = (
+    "Formats it serves: chat, completions, responses, messages, embeddings; not given: found out by requests that it can't act on."
+)
+
+
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,18 +37,20 @@ class ReplicaConfig(Section):
     )
     kind: Literal["generative", "classifier"] = Field(default="generative", description="A classifier takes `/v1/decide` only.")
     load: Literal["auto", "sglang", "vllm", "llamacpp", "none"] = Field(
-        default="auto", description="Whose metrics to read the load from; `none` doesn't ask and doesn't cap."
+        default="auto",
+        description="Whose `/metrics` to read the load from; SGLang without them is asked for `/v1/loads`; `none` doesn't ask or cap.",
     )
     load_from: tuple[Url, ...] | None = Field(
         default=None,
-        description="For a router: metrics pages whose loads are summed: its `/engine_metrics`, or each engine's (no path: `/metrics`).",
+        description="For a router: metrics pages whose loads are summed: its `/engine_metrics`, or each engine's (no path: `/metrics`). "
+        "While one can't be read the load is unknown.",
     )
     health: str | None = Field(
         default="/health", description="Path of its health check; null: it has none and is healthy while it can be reached."
     )
     max_in_flight: Count | None = Field(default=None, description="Most turns at once, whatever its metrics say.")
     api_key_env: str | None = Field(default=None, description="Environment variable that holds its API key.")
-    apis: tuple[str, ...] | None = Field(default=None, description="Formats it serves: chat, completions, responses, messages …")
+    apis: tuple[str, ...] | None = Field(default=None, description=APIS_HELP)
 
     @field_validator("load_from")
     @classmethod
