@@ -41,11 +41,58 @@ events = st.one_of(
     ),
     st.builds(lambda n: {"choices": [], "usage": {"prompt_tokens": n, "completion_tokens": n}}, st.integers(0, 9)),
     st.builds(lambda n: {"usage": {"prompt_tokens": n}}, st.integers(0, 9)),
+    st.builds(lambda text: {"choices": [{"index": 0, "text": text, "finish_reason": None}]}, words),
 )
+calls = st.sampled_from(["", "call_a", "call_b", None, 7])
+response_events = st.one_of(
+    st.builds(
+        lambda kind, call: {"type": f"response.output_item.{kind}", "item": {"type": "function_call", "call_id": call}},
+        st.sampled_from(["added", "done"]),
+        calls,
+    ),
+    st.builds(
+        lambda kind, text: {"type": f"response.{kind}.delta", "delta": text},
+        st.sampled_from(["output_text", "reasoning_text", "function_call_arguments"]),
+        words,
+    ),
+    st.builds(
+        lambda kind, n, call, store: {
+            "type": f"response.{kind}",
+            "response": {
+                "id": "resp_1",
+                "status": kind,
+                "store": store,
+                "usage": {"input_tokens": n, "output_tokens": n},
+                "output": [{"type": "function_call", "call_id": call}],
+                "incomplete_details": {"reason": "max_output_tokens"} if kind == "incomplete" else None,
+            },
+        },
+        st.sampled_from(["created", "in_progress", "completed", "incomplete", "failed"]),
+        st.integers(0, 9),
+        calls,
+        st.booleans(),
+    ),
+)
+message_events = st.one_of(
+    st.builds(lambda n: {"type": "message_start", "message": {"usage": {"input_tokens": n}}}, st.integers(0, 9)),
+    st.builds(lambda call: {"type": "content_block_start", "content_block": {"type": "tool_use", "id": call}}, calls),
+    st.builds(
+        lambda key, text: {"type": "content_block_delta", "delta": {"type": f"{key}_delta", key: text}},
+        st.sampled_from(["text", "thinking", "partial_json"]),
+        words,
+    ),
+    st.builds(
+        lambda reason, n: {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": n}},
+        st.sampled_from([None, "tool_use", "end_turn", "max_tokens"]),
+        st.integers(0, 9),
+    ),
+    st.sampled_from([{"type": "ping"}, {"type": "message_stop"}, {"type": "error", "error": {"type": "overloaded_error"}}]),
+)
+PATHS = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"]
 lines = st.one_of(
     st.builds(
         lambda event, space, ascii_: b"data:" + b" " * space + json.dumps(event, ensure_ascii=ascii_).encode(),
-        events,
+        st.one_of(events, response_events, message_events),
         st.integers(0, 1),
         st.booleans(),
     ),
@@ -120,10 +167,11 @@ def read(data: bytes, *, closed: bool) -> tuple[int, bytes, bool]:
     places=st.lists(st.integers(0, 5000), max_size=20),
     chunk_places=st.lists(st.integers(0, 5000), max_size=8),
     version=st.sampled_from(["1.1", "1.0"]),
+    path=st.sampled_from(PATHS),
 )
-@settings(max_examples=300)
+@settings(max_examples=500)
 def test_every_byte_of_a_stream_reaches_the_client_however_it_was_cut(
-    body: bytes, how: str, places: list[int], chunk_places: list[int], version: str
+    body: bytes, how: str, places: list[int], chunk_places: list[int], version: str, path: str
 ) -> None:
     whole = framed(body, how, chunk_places)
 
@@ -132,7 +180,7 @@ def test_every_byte_of_a_stream_reaches_the_client_however_it_was_cut(
         with pytest.MonkeyPatch.context() as patch:
             rig = Rig(scheduler).patch(patch)
             client = rig.client()
-            client.receives(post(STREAM_BODY, version=version))
+            client.receives(post(STREAM_BODY, version=version, path=path))
             engine = rig.connecting[0].made()
             assert engine is not None
             for piece in pieces:
@@ -153,9 +201,11 @@ def test_every_byte_of_a_stream_reaches_the_client_however_it_was_cut(
 
 
 def seen(scheduler: FakeScheduler) -> list[Any]:
-    """The facts of the only turn; ids are joined, as cuts decide how many come at once."""
+    """The facts of the only turn; ids are joined, as cuts decide how many come at once, and which facts come together."""
     ids = [each for fact in scheduler.facts if fact[0] == "tool_calls_seen" for each in fact[2]]  # type: ignore[union-attr]
-    return [ids, *(fact[0:1] + fact[2:] for fact in scheduler.facts if fact[0] != "tool_calls_seen")]
+    responses = [fact[2] for fact in scheduler.facts if fact[0] == "response_seen"]
+    rest = [fact[0:1] + fact[2:] for fact in scheduler.facts if fact[0] not in {"tool_calls_seen", "response_seen"}]
+    return [ids, responses, *rest]
 
 
 # ---- all the ways in which a turn can end ---------------------------------------------------------------------------
