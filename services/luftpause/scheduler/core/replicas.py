@@ -20,9 +20,11 @@ def probed(d: Draft, e: ReplicaProbed) -> None:
     old = d.replicas.get(e.replica)
     if old is None or old.removed:
         return
-    trusted(d, e.replica)
-    replica = d.replicas[e.replica]
-    replica = _answered(d, replica, e) if e.outcome is ProbeOutcome.OK else _missed(d, replica, e.outcome)
+    if e.outcome is ProbeOutcome.OK:
+        trusted(d, e.replica)
+        replica = _answered(d, d.replicas[e.replica], e)
+    else:
+        replica = _missed(d, old, e.outcome)
     put_replica(d, replace(replica, probed_at=d.now))
     mark_dirty(d, e.replica)
     if (replica.health, replica.models, replica.apis) != (old.health, old.models, old.apis):

@@ -22,7 +22,7 @@ def requested(d: Draft, e: TurnRequested) -> None:
     if known is not None and _asked_again(d, known, e):
         return
     turn = _turn(e)
-    identity = resolve(d, e, turn.id_keys) if e.kind is Kind.GENERATIVE else Identity()
+    identity = resolve(d, e, turn.id_keys) if e.kind is Kind.GENERATIVE else Identity(e.run)
     turn = replace(turn, run_id=identity.run or e.fresh_run, stated=identity.stated, kept_home=identity.home)
     if (turn.kind, turn.model) not in d.servers and not (d.patterns and servers_of(d, turn.kind, turn.model)):
         judged = verdict(d, key := queue_key(d, turn), candidates(d, key))
