@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from luftpause.scheduler.core.model import GENERATIVE, State, Turn, TurnPhase
 
 IN_FLIGHT = TurnPhase.IN_FLIGHT
+NOTHING = [0, 0, 0, 0]
 
 
 class Shares:
@@ -22,7 +23,7 @@ class Shares:
 
     def count(self, turn: Turn, by: int) -> None:
         """The turn begins (1) or ceases (-1) to be held, or to be in flight."""
-        flow, turn_class = turn.flow, turn.turn_class
+        flow, turn_class = turn.flow, 1 if turn.turn_class else 0  # a plain int: half the price of the enum's
         counts = self.callers.get(flow)
         if counts is None:
             counts = self.callers[flow] = [0, 0, 0, 0]
@@ -37,7 +38,7 @@ class Shares:
             reason, reasons = turn.reason._value_ if turn.reason is not None else "", self.held[turn_class]
             reasons[reason] = reasons.get(reason, 0) + by
             counts[2 * turn_class] += by
-        if by < 0 and not any(counts):
+        if by < 0 and counts == NOTHING:
             del self.callers[flow]
 
     def busiest(self) -> Iterator[str]:

@@ -18,7 +18,7 @@ SEPARATOR = "\x1f"  # a flow is a caller, or a caller and its principal
 
 
 class HeldView(Struct, frozen=True):
-    """`waits_for`: the replicas that it may go to, or why there are none. `home`: the only one, where that is bound."""
+    """`waits_for` says it in words; `replicas` are those that it may go to, now or once they are healthy; `home`: the only one."""
 
     turn: str
     run: str
@@ -30,6 +30,7 @@ class HeldView(Struct, frozen=True):
     reason: str
     held_seconds: float
     home: str
+    replicas: tuple[str, ...]
     waits_for: str
 
 
@@ -162,6 +163,7 @@ def _held(d: Draft, state: State, turn: Turn, now: float) -> HeldView:
         reason=turn.reason.value if turn.reason else "",
         held_seconds=round(now - turn.arrived, 3),
         home=home,
+        replicas=turn.waits_for,
         waits_for=_waits_for(turn, home),
     )
 

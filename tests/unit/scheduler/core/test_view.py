@@ -1,9 +1,19 @@
 """What does the status page show?"""
 
 from luftpause.scheduler.core.decide import decide, initial
-from luftpause.scheduler.core.events import Load, ProbeOutcome, ReplicaProbed, ReplicaSpec, TurnClass, TurnFinished, TurnRequested
+from luftpause.scheduler.core.events import (
+    ConfigChanged,
+    Load,
+    ProbeOutcome,
+    ReplicaProbed,
+    ReplicaSpec,
+    ReplicaSuspected,
+    TurnClass,
+    TurnFinished,
+    TurnRequested,
+)  # fmt: skip
 from luftpause.scheduler.core.model import Settings, State
-from luftpause.scheduler.core.view import CALLERS_SHOWN_MAX, HELD_SHOWN_MAX, overview
+from luftpause.scheduler.core.view import CALLERS_SHOWN_MAX, HELD_SHOWN_MAX, Shown, overview
 
 
 def crowded(turns: int) -> State:
@@ -49,6 +59,7 @@ def test_it_shows_why_each_turn_is_held_oldest_first_and_cuts_the_list() -> None
     assert len(seen.held_by_caller) == CALLERS_SHOWN_MAX
     first = seen.held_turns[0]
     assert (first.turn, first.reason, first.waits_for, first.held_seconds) == ("t0001", "capped", "room on a", 979.0)
+    assert (first.replicas, first.home) == (("a",), "")
 
 
 def test_it_counts_runs_by_phase_and_class_and_what_happened_since_the_start() -> None:
@@ -64,3 +75,29 @@ def test_it_counts_runs_by_phase_and_class_and_what_happened_since_the_start() -
     assert seen.counters["held/capped"] == 1
     assert seen.replicas[0].paused_interactive == 1
     assert seen.uptime_seconds == 31.0
+
+
+def test_it_shows_who_has_most_in_flight_and_what_each_replica_has_of_each_class() -> None:
+    state = initial(Settings(start_grace_seconds=0.0), (ReplicaSpec("a", "http://a", models=("m",), max_in_flight=6),), 10.0)
+    state = decide(state, ReplicaProbed(19.0, "a", ProbeOutcome.OK, Load(1, 0))).state
+    for number, caller in enumerate(("few", "many", "many", "some", "many", "some", "many")):
+        turn_class = TurnClass.BATCH if caller == "some" else TurnClass.INTERACTIVE
+        state = decide(state, TurnRequested(20.0, "d", f"t{number}", 1, f"r{number}", "m", turn_class, caller)).state
+    seen = overview(state, 25.0, None, Shown(callers=2))
+    assert [(each.name, each.in_flight, each.held) for each in seen.callers_busiest] == [("many", 3, 1), ("some", 2, 0)]
+    assert seen.callers_busiest[1].by_class == {"interactive": {"held": 0, "in_flight": 0}, "batch": {"held": 0, "in_flight": 2}}
+    assert (seen.callers, seen.held_by_reason["capped"]) == (3, {"interactive": 1, "batch": 0})
+    (replica,) = seen.replicas
+    assert (replica.in_flight, replica.in_flight_by_class) == (6, {"interactive": 4, "batch": 2})
+    assert (replica.cap, replica.max_in_flight, replica.burst, replica.burst_max, replica.misses) == (6, 6, 6, 8, 0)
+
+
+def test_it_shows_who_suspects_a_replica_and_what_is_left_on_one_that_was_removed() -> None:
+    state = decide(crowded(2), ReplicaSuspected(30.0, "d", "a")).state
+    seen = overview(state, 31.0)
+    assert seen.replicas[0].suspected_by == ("d",)
+    assert [(each.name, each.turns, each.suspects) for each in seen.dataplanes] == [("d", 2, ("a",))]
+    state = decide(state, ConfigChanged(32.0, (ReplicaSpec("b", "http://b", models=("m",)),))).state
+    seen = overview(state, 33.0)
+    assert [each.name for each in seen.replicas] == ["b"]
+    assert [(each.name, each.in_flight) for each in seen.replicas_removed] == [("a", 1)]
