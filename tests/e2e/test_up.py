@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.pids import descendants, gone
 from tests.support.processes import Process, running
+from tests.support.terminal import on_a_terminal
 
 pytestmark = pytest.mark.timeout(180)
 ROOT = Path(__file__).resolve().parents[2]
@@ -180,3 +181,14 @@ async def test_with_fake_engines_the_replicas_of_the_file_stay_unused(tmp_path: 
                     await asyncio.sleep(0.05)  # polling a log
             await serves(stack, "fake-1b")
             assert stack.at == before
+
+
+async def test_closing_its_terminal_stops_everything_also_where_it_follows_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "luftpause.yaml"
+    file.write_text("replicas:\n  - {name: a, url: 'http://127.0.0.1:9', models: [m]}\n")
+    async with on_a_terminal(*up(tmp_path), "--config", str(file), folder=tmp_path) as (stack, close):
+        started = descendants(stack.pid)
+        assert len(started) >= 3
+        close()
+        assert await asyncio.wait_for(stack.wait(), 20) == 0
+        await gone(started, 1)

@@ -63,7 +63,8 @@ class LinePrinter:
         for row in text.splitlines() or [""]:
             shown = Text(f"{name:<{PREFIX_WIDTH}} │ ", style=_colour(name))
             shown.append(row, style=LEVEL_STYLES.get(level, "default"))
-            self._console.print(shown, soft_wrap=True, highlight=False)
+            with contextlib.suppress(OSError):  # the terminal may be gone: the services are still to be stopped in order
+                self._console.print(shown, soft_wrap=True, highlight=False)
 
 
 @contextlib.contextmanager

@@ -41,7 +41,8 @@ async def up(config: Config, engine: Engine | None, *, announce: Path | None, wa
                 logs.print(f"\n{error.message}\n", style="bold red", markup=False, highlight=False, soft_wrap=True)
                 return 1
             finally:
-                logs.print("stopping …", style="dim")
+                with contextlib.suppress(OSError):  # the terminal may be gone
+                    logs.print("stopping …", style="dim")
                 await children.stop(stop.now)
     return 0
 

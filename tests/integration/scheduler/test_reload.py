@@ -2,10 +2,7 @@
 
 import asyncio
 import contextlib
-import os
-import pty
 import signal
-import sys
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
@@ -17,12 +14,8 @@ from tests.integration.scheduler.client import Peer, asks, peer
 from tests.integration.scheduler.engines import Engine, engine
 from tests.integration.scheduler.test_process import IDLE, ends, healthy, started, status, told
 from tests.support.processes import Process
+from tests.support.terminal import on_a_terminal
 
-ON_A_TERMINAL = """import fcntl, os, sys, termios
-os.setsid()
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.executable, sys.argv[1:])
-"""
 OWN = {"grpc_port": 0, "http_port": 0, "start_grace_seconds": 0, "probe_seconds": 1}
 
 
@@ -183,22 +176,6 @@ async def test_a_mistake_is_logged_with_its_line_and_the_replicas_stay(tmp_path:
 async def test_a_terminal_that_is_closed_ends_it(tmp_path: Path):
     """There SIGHUP is the word that nobody watches any more."""
     rewrite(tmp_path)
-    ours, theirs = pty.openpty()
-    at = tmp_path / "at.json"
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", ON_A_TERMINAL,
-        sys.executable, "-m", "luftpause", "scheduler", "--config", str(tmp_path / "luftpause.yaml"), "--announce", str(at),
-        stdin=theirs, stdout=theirs, stderr=theirs,
-    )  # fmt: skip
-    os.close(theirs)
-    try:
-        async with asyncio.timeout(30):
-            while not at.exists():
-                assert child.returncode is None
-                await asyncio.sleep(0.02)  # polling a file
-        os.close(ours)
+    async with on_a_terminal("scheduler", "--config", str(tmp_path / "luftpause.yaml"), folder=tmp_path) as (child, close):
+        close()
         assert await asyncio.wait_for(child.wait(), 20) == 0
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            child.kill()
-        await child.wait()
