@@ -309,7 +309,8 @@ class World:
 def digest_of_a_long_run(seed: int, steps: int) -> str:
     """Number of decisions and a digest of them all, for a run of random events."""
     chance = Random(seed)
-    world = World(Settings(start_grace_seconds=0.0), checks=False)
+    limits = Settings(start_grace_seconds=0.0, batch_min_share=0.3, hold_seconds_max=20.0, held_turns_max=40, held_turns_per_caller_max=20)
+    world = World(limits if seed % 2 else Settings(start_grace_seconds=0.0), checks=False)
     for _ in range(steps):
         world.apply(chance.choice(OPS), chance.randrange(61), chance.randrange(61), chance.choice((0.0, 0.005, 0.3, 2.0)))
     return f"{len(world.decisions)} {blake2b(repr(world.decisions).encode()).hexdigest()}"

@@ -99,7 +99,7 @@ def test_the_same_log_gives_the_same_states_and_decisions_and_an_old_state_stays
 
 def test_two_processes_with_different_hash_seeds_decide_the_same() -> None:
     """No decision may depend on the order of a hash map."""
-    program = "from tests.properties.scheduler_world import digest_of_a_long_run as run; print(run(7, 400))"
+    program = "from tests.properties.scheduler_world import digest_of_a_long_run as run; print(run(7, 400), run(8, 400))"
     digests = {
         subprocess.run(
             [sys.executable, "-c", program],
@@ -113,4 +113,4 @@ def test_two_processes_with_different_hash_seeds_decide_the_same() -> None:
         for seed in ("1", "2", "77")
     }
     assert len(digests) == 1
-    assert len(digests.pop().split()) == 2
+    assert len(digests.pop().split()) == 4

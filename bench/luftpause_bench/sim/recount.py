@@ -5,12 +5,12 @@ Every count, index and timer that `decide` keeps incrementally is worked out her
 
 from collections import Counter
 
-from luftpause.scheduler.core.admission import admits, limit, owes
+from luftpause.scheduler.core.admission import admits, burst_limit, limit, owes
 from luftpause.scheduler.core.decisions import Place
 from luftpause.scheduler.core.events import TurnClass
 from luftpause.scheduler.core.holding import queue_key
 from luftpause.scheduler.core.indexes import thaw
-from luftpause.scheduler.core.model import GENERATIVE, Health, QueueKey, State, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.model import GENERATIVE, UNLIMITED, Health, QueueKey, State, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.order import first_in, in_order
 from luftpause.scheduler.core.queues import bound_home
 from luftpause.scheduler.core.runs import phase_slot
@@ -176,8 +176,12 @@ def placements(before: State, after: State, placed: list[Place]) -> None:
         assert serves(replica, turn.kind, turn.model, turn.api)
         assert place.replica not in turn.without
         if turn.kind != GENERATIVE:
+            assert replica.passes <= min(
+                replica.spec.max_in_flight or UNLIMITED, UNLIMITED if replica.passes_cap is None else replica.passes_cap
+            )
             continue
         assert replica.in_flight <= limit(replica, after.settings)
+        assert replica.burst <= burst_limit(replica, after.settings)
         if turn.turn_class is TurnClass.BATCH and not after.settings.batch_min_share:
             batch[place.replica] += 1
             brought = sum(branch.reserves for lane in after.runs[turn.run].lanes for branch in lane.branches)
