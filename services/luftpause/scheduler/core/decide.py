@@ -66,6 +66,7 @@ def initial(settings: Settings, specs: Sequence[ReplicaSpec], now: float) -> Sta
     replicas_changed(d)
     arm(d, now + settings.start_grace_seconds, Timer.GATE, "")
     dataplanes.open_gate(d)
+    d.due = timers.next_due(d)
     return freeze(d)
 
 
@@ -76,17 +77,21 @@ def decide(state: State, event: Event) -> Step:
     The host sends `Tick` at `wake_at`, at the latest after 1 s, and `Continue` behind the other waiting events if `more`.
     """
     d = thaw(state)
-    d.now = max(state.now, event.now)
-    timers.fire(d)
-    settle(d)
+    now = d.now = max(state.now, event.now)
+    if d.due is not None and d.due <= now:
+        timers.fire(d)
+    if d.dirty:
+        settle(d)
     absorb(d, event)
     learn(d, event)
-    settle(d)
+    if d.dirty:
+        settle(d)
     if d.stale.size and not d.dirty:
         timers.retell(d)
-    due = timers.next_due(d)
-    more = bool(d.dirty) or d.stale.size > 0 or (due is not None and due <= d.now)
-    return Step(freeze(d), tuple(d.decisions), due, more)
+    if d.timers is not state.timers or d.seconds is not state.seconds:
+        d.due = timers.next_due(d)
+    more = bool(d.dirty) or d.stale.size > 0 or (d.due is not None and d.due <= now)
+    return Step(freeze(d), tuple(d.decisions), d.due, more)
 
 
 def absorb(d: Draft, event: Event) -> None:
@@ -97,7 +102,7 @@ def absorb(d: Draft, event: Event) -> None:
         case TurnStarted():
             turns.started(d, event)
         case FirstToken():
-            turns.first_token(d, event)
+            pass  # no rule depends on it
         case ToolCallSeen():
             requests.tool_call_seen(d, event)
         case TurnFinished():

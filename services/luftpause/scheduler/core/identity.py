@@ -113,7 +113,7 @@ def carried(d: Draft, run: Run, turn: Turn) -> Run:
 
 def answered(d: Draft, run: Run, turn: Turn, ids: tuple[str, ...]) -> tuple[Run, Turn]:
     """Ids seen in an answer. Returns run and turn, not stored; empty ids are never learned."""
-    fresh = tuple(id_ for id_ in dict.fromkeys(ids) if id_ and id_ not in turn.answer_ids)
+    fresh = tuple([id_ for id_ in dict.fromkeys(ids) if id_ and id_ not in turn.answer_ids])
     if not fresh:
         return run, turn
     followed = turn.followed
@@ -122,7 +122,7 @@ def answered(d: Draft, run: Run, turn: Turn, ids: tuple[str, ...]) -> tuple[Run,
         if key is None:
             continue
         known = d.ids.get(key)
-        if known and any(_came_first(sighting, run, turn) for sighting in known.sightings):
+        if known is not None and any(_came_first(sighting, run, turn) for sighting in known.sightings):
             followed = True
             continue
         run = _learn(d, run, key, turn.head_digest)
@@ -147,7 +147,10 @@ def _learn(d: Draft, run: Run, key: IdKey, digest: bytes, *, orphan: bool = Fals
 
 def _sight(d: Draft, run: Run, key: IdKey, sighting: Sighting, *, answer: bool) -> bool | None:
     """Note who has carried the id. Whether the run had not carried it before; None: nothing new."""
-    known = d.ids.get(key) or Known()
+    known = d.ids.get(key)
+    if known is None:  # the usual case
+        d.ids = d.ids.set(key, Known((sighting,)))
+        return True
     mine = next((other for other in known.sightings if other.run == run.key), None)
     if mine is not None and (not sighting.head_digest or mine.head_digest == sighting.head_digest):
         if not answer or mine.seen >= sighting.seen:
@@ -193,9 +196,9 @@ def _rearm(d: Draft, run: Run, ids: tuple[tuple[float, IdKey], ...]) -> None:
     if run.ids and ids and run.ids[0][0] == ids[0][0]:
         return
     if run.ids:
-        disarm(d, ids_due(d, run), Timer.IDS, run.key)
+        disarm(d, ids_due(d, run.ids), Timer.IDS, run.key)
     if ids:
-        arm(d, ids_due(d, replace(run, ids=ids)), Timer.IDS, run.key)
+        arm(d, ids_due(d, ids), Timer.IDS, run.key)
 
 
 def _drop_sighting(d: Draft, run: str, key: IdKey) -> None:
@@ -216,7 +219,7 @@ def sweep_ids(d: Draft, key: str) -> None:
     for _, id_ in run.ids[: len(run.ids) - len(left)]:
         _drop_sighting(d, key, id_)
     if left:
-        arm(d, ids_due(d, replace(run, ids=left)), Timer.IDS, key)
+        arm(d, ids_due(d, left), Timer.IDS, key)
     d.runs = d.runs.set(key, replace(run, ids=left))
 
 

@@ -5,79 +5,32 @@ index is kept by the functions here, so that the tests can compare them with a r
 """
 
 from math import ceil
-from typing import Any
 
 from immutables import Map
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from luftpause.scheduler.core.decisions import Decision
 from luftpause.scheduler.core.events import ReplicaSpec
 from luftpause.scheduler.core.model import (
     Caller,
     Dataplane,
-    Due,
-    IdKey,
-    Known,
-    Queue,
-    QueueKey,
     Replica,
-    ResponseHome,
-    Run,
     Second,
     State,
+    Tables,
     Timer,
     Turn,
-    Twin,
-    TwinKey,
-)
+)  # fmt: skip
 from luftpause.scheduler.core.policies import POLICIES, Policy
-from luftpause.scheduler.core.settings import Settings
-from luftpause.scheduler.core.sorted_set import SortedSet
 
 NOBODY = Caller()
 NOTHING_DUE: Second = Map()
+TABLES = len(Tables.__struct_fields__)
 
 
-class Draft(Struct, gc=False):
-    """A state being worked on (the same fields in the same order), and what was decided so far."""
+class Draft(Tables, gc=False, kw_only=True):
+    """A state being worked on, and what was decided so far."""
 
-    settings: Settings
-    now: float
-    started_at: float
-    open: bool
-    replicas: "Map[str, Replica]"
-    names: tuple[str, ...]
-    urls: "Map[str, str]"
-    servers: "Map[tuple[str, str], tuple[str, ...]]"
-    patterns: "Map[str, tuple[str, ...]]"
-    runs: "Map[str, Run]"
-    turns: "Map[str, Turn]"
-    callers: "Map[str, Caller]"
-    dataplanes: "Map[str, Dataplane]"
-    dataplane_names: SortedSet[str]
-    ids: "Map[IdKey, Known]"
-    responses: "Map[tuple[str, str], ResponseHome]"
-    twins: "Map[TwinKey, tuple[Twin, ...]]"
-    ended_runs: "Map[str, float]"
-    ended_order: SortedSet[tuple[float, str]]
-    identifying: SortedSet[str]
-    queues: "Map[QueueKey, Queue]"
-    queue_keys: SortedSet[QueueKey]
-    queues_of_home: "Map[str, tuple[QueueKey, ...]]"
-    queues_of_model: "Map[tuple[str, str], tuple[QueueKey, ...]]"
-    ranks: SortedSet[tuple[Any, str]]
-    timers: SortedSet[Due]
-    wheel: "Map[int, Second]"
-    seconds: SortedSet[int]
-    dirty: tuple[str, ...]
-    stale: SortedSet[QueueKey]
-    serial: int
-    counters: "Map[str, int]"
-    phases: tuple[int, ...]
-    held: int
-    passes_held: int
-    policy_state: Any
     policy: Policy
     decisions: list[Decision]
     places_left: int
@@ -85,22 +38,15 @@ class Draft(Struct, gc=False):
 
 
 def thaw(s: State) -> Draft:
+    settings = s.settings
     return Draft(
-        s.settings, s.now, s.started_at, s.open, s.replicas, s.names, s.urls, s.servers, s.patterns, s.runs, s.turns, s.callers,
-        s.dataplanes,         s.dataplane_names, s.ids, s.responses, s.twins, s.ended_runs, s.ended_order, s.identifying, s.queues,
-        s.queue_keys, s.queues_of_home, s.queues_of_model, s.ranks, s.timers, s.wheel, s.seconds, s.dirty,
-        s.stale, s.serial, s.counters, s.phases, s.held, s.passes_held, s.policy_state,
-        POLICIES[s.settings.policy], [], s.settings.places_per_step_max, s.settings.expiries_per_step_max,
+        *astuple(s), policy=POLICIES[settings.policy], decisions=[], places_left=settings.places_per_step_max,
+        expiries_left=settings.expiries_per_step_max,
     )  # fmt: skip
 
 
 def freeze(d: Draft) -> State:
-    return State(
-        d.settings, d.now, d.started_at, d.open, d.replicas, d.names, d.urls, d.servers, d.patterns, d.runs, d.turns, d.callers,
-        d.dataplanes,         d.dataplane_names, d.ids, d.responses, d.twins, d.ended_runs, d.ended_order, d.identifying, d.queues,
-        d.queue_keys, d.queues_of_home, d.queues_of_model, d.ranks, d.timers, d.wheel, d.seconds, d.dirty,
-        d.stale, d.serial, d.counters, d.phases, d.held, d.passes_held, d.policy_state,
-    )  # fmt: skip
+    return State(*astuple(d)[:TABLES])
 
 
 # ---- small tables -----------------------------------------------------------------------------------------------

@@ -201,7 +201,6 @@ class Turn(Struct, frozen=True, gc=False):
     expires: float = 0.0
     report: int = 0  # of the replica, when placed
     held_seconds: float = 0.0
-    first_token: bool = False
 
 
 class Caller(Struct, frozen=True, gc=False):
@@ -270,8 +269,8 @@ Second = Map[Due, bool]  # all that is due in one second of the wheel; a set
 NO_QUEUES: "Map[QueueKey, Queue]" = Map()
 
 
-class State(Struct, frozen=True, gc=False):
-    """Everything that `decide` knows. An old state stays valid after `decide`."""
+class Tables(Struct, gc=False):
+    """Everything that `decide` knows."""
 
     settings: Settings
     now: float
@@ -309,3 +308,9 @@ class State(Struct, frozen=True, gc=False):
     held: int = 0  # turns in queues
     passes_held: int = 0  # those of them that are not generative
     policy_state: Any = None
+    due: float | None = None  # when the first timer fires
+
+
+# Its fields are those of the draft that a step works on, so they are listed once, in a base that is not frozen.
+class State(Tables, frozen=True, gc=False):  # pyright: ignore[reportGeneralTypeIssues]
+    """Everything that `decide` knows, between two steps. An old state stays valid after `decide`."""

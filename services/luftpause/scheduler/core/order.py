@@ -68,15 +68,15 @@ def _later(d: Draft, replica: Replica, key: QueueKey, best: Candidate | None) ->
 
 def _queues_for(d: Draft, replica: Replica, turn_class: int) -> list[QueueKey]:
     """Non-empty queues whose turns may go there."""
-    found = [key for key in d.queues_of_home.get(replica.name, ()) if key.turn_class == turn_class]
+    found = d.queues_of_home.get(replica.name, ())
     if d.queues_of_model:
         kinds = KINDS_TAKEN[replica.kind]
         if replica.name in d.patterns:
-            found += _fitting(d, replica, turn_class)
+            found += tuple(_fitting(d, replica, turn_class))
         for model in replica.models or ():
             for kind in kinds:
-                found += [key for key in d.queues_of_model.get((kind, model), ()) if key.turn_class == turn_class]
-    return [key for key in found if not _barred(replica, key)]
+                found += d.queues_of_model.get((kind, model), ())
+    return [key for key in found if key.turn_class == turn_class and not _barred(replica, key)]
 
 
 def _fitting(d: Draft, replica: Replica, turn_class: int) -> list[QueueKey]:
@@ -114,38 +114,32 @@ def in_order(d: Draft, key: QueueKey) -> Iterator[Candidate]:
 def first_in(d: Draft, key: QueueKey) -> Candidate:
     """The turn that goes first in a queue: least flow key, then least place."""
     queue = d.queues[key]
-    head = _first_of_many(d, queue) if len(queue.heads) > FLOWS_COMPARED_MAX else None
-    if head is None:
-        callers = d.callers
-        head = min(queue.heads, key=lambda head: (callers[head[1]].rank, head[0]))
-    place, flow = head
-    return key.turn_class, d.callers[flow].rank, place, queue.flows[flow].first()[1]
+    callers = d.callers
+    if queue.heads.size > FLOWS_COMPARED_MAX:
+        place, flow = _first_of_many(d, queue)
+    else:
+        place, flow = min(queue.heads, key=lambda head: (callers[head[1]].rank, head[0]))
+    return key.turn_class, callers[flow].rank, place, queue.flows[flow].first()[1]
 
 
-def _first_of_many(d: Draft, queue: Queue) -> tuple[PlaceInFlow, str] | None:
+def _first_of_many(d: Draft, queue: Queue) -> tuple[PlaceInFlow, str]:
     """
-    The (place, flow) that goes first, without asking every flow; None if that would not be cheaper.
+    The (place, flow) that goes first, without asking every flow.
 
-    The first flow in the global order that waits here has the least key. If few flows have that key, the oldest head of them is the answer.
-    If many have it, one of them is soon found among the oldest heads.
+    The first flow in the global order that waits here has the least key. Then two orders are walked side by side: the flows with that key,
+    whose oldest head is the answer, and the oldest heads, of which the first with that key is the answer. Where many flows have the key the
+    second ends soon, where few have it the first.
     """
-    flows = queue.flows
-    best: tuple[PlaceInFlow, str] | None = None
-    least: Any = None
-    left = len(queue.heads)  # flows that may be looked at
-    for rank, flow in d.ranks:
-        if best is not None and rank != least:
+    flows, callers = queue.flows, d.callers
+    ranks = iter(d.ranks)
+    rank, flow = next(entry for entry in ranks if entry[1] in flows)
+    best, least = (flows[flow].first()[0], flow), rank
+    for head in queue.heads:
+        if callers[head[1]].rank == least:
+            return head
+        rank, flow = next(ranks, (None, ""))
+        if rank != least:
             return best
         if flow in flows:
-            head = (flows[flow].first()[0], flow)
-            if best is None:
-                best, least, left = head, rank, FLOWS_COMPARED_MAX
-            elif head < best:
-                best = head
-        left -= 1
-        if left <= 0:
-            break
-    if best is None or left > 0:
-        return best
-    callers = d.callers
-    return next(head for head in queue.heads if callers[head[1]].rank == least)
+            best = min(best, (flows[flow].first()[0], flow))
+    return best

@@ -35,8 +35,9 @@ from luftpause.scheduler.core.queues import bound_home, dequeue
 from luftpause.scheduler.core.runs import follow, forget_unused, lane_of, move_home, put_run, with_lane
 from luftpause.scheduler.core.verdicts import Refusal, candidates, verdict
 
-ANY_INTERACTIVE = QueueKey(int(TurnClass.INTERACTIVE), GENERATIVE, "", "", "", (), (), ())
-CLASSES = (int(TurnClass.INTERACTIVE), int(TurnClass.BATCH))
+CLASSES = tuple([int(turn_class) for turn_class in TurnClass])  # 0, 1: first comes first
+ANY_OF_CLASS = tuple([QueueKey(turn_class, GENERATIVE, "", "", "", (), (), ()) for turn_class in CLASSES])
+ANY_INTERACTIVE = ANY_OF_CLASS[TurnClass.INTERACTIVE]
 
 
 def settle(d: Draft) -> None:
@@ -79,8 +80,11 @@ def _best(d: Draft) -> Candidate | None:
 
     Replicas without room are dropped from `dirty` on the way, so that they are not asked again for the next placement.
     """
-    d.dirty = tuple([name for name in d.dirty if _may_take(d, name)])
-    for turn_class in CLASSES:
+    first_class = d.queue_keys.first().turn_class  # keys begin with the class
+    d.dirty = tuple([name for name in d.dirty if _may_take(d, name, first_class)])
+    if not d.dirty:
+        return None
+    for turn_class in CLASSES[first_class:]:
         best: Candidate | None = None
         idle: list[str] = []
         for name in d.dirty:
@@ -96,12 +100,12 @@ def _best(d: Draft) -> Candidate | None:
     return None
 
 
-def _may_take(d: Draft, name: str) -> bool:
-    """A replica that takes no interactive turn takes no batch turn either: then only single passes could go there."""
+def _may_take(d: Draft, name: str, first_class: int) -> bool:
+    """A replica that takes no turn of the first class that waits takes none of the others: then only single passes could go there."""
     replica = d.replicas.get(name)
     if replica is None or replica.health is not Health.HEALTHY:
         return False
-    return d.passes_held > 0 or d.policy.opens(d, replica, ANY_INTERACTIVE) is None
+    return d.passes_held > 0 or d.policy.opens(d, replica, ANY_OF_CLASS[first_class]) is None
 
 
 def choose(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> str:
@@ -234,15 +238,17 @@ def _run_generates(d: Draft, turn: Turn) -> Turn:
         turn = replace(turn, turn_seq=run.turn_seq + 1)
         run = follow(d, run, turn)
     lane = lane_of(run, turn.model) or Lane(turn.model)
-    if turn.turn_seq >= lane.turn_seq:
+    turn_seq = lane.turn_seq
+    if turn.turn_seq >= turn_seq:
+        turn_seq = turn.turn_seq
         if lane.home and lane.home != turn.replica:
             bump(d, "moved")
         home = turn.replica if turn.placed >= replica_of(d, turn.replica).since else ""  # that is how an earlier scheduler knew it
-        lane = replace(move_home(d, lane, home), turn_seq=turn.turn_seq)
-    lane = replace(lane, in_flight=lane.in_flight + 1)
+        lane = move_home(d, lane, home)
+    lane = replace(lane, in_flight=lane.in_flight + 1, turn_seq=turn_seq)
     run = replace(
         run, lanes=with_lane(run, lane), in_flight=run.in_flight + 1, turn_seq=max(run.turn_seq, turn.turn_seq), seen=d.now,
-        held=tuple(other for other in run.held if other != turn.id) if run.held else (),
+        held=tuple([other for other in run.held if other != turn.id]) if run.held else (),
     )  # fmt: skip
     run = put_run(d, run)
     for lane in run.lanes if run.held else ():  # `follow` may have ended a branch of any of them

@@ -76,9 +76,10 @@ def bound_home(d: Draft, key: QueueKey) -> str:
     replica = d.replicas.get(key.home) if key.home else None
     if replica is None or replica.health is Health.UNHEALTHY:
         return ""
+    if serves(replica, key.kind, key.model, key.api):
+        return key.home
     # What it serves is told by its first probe; until then the prefix may well be there.
-    unprobed = replica.health is Health.UNKNOWN and replica.models is None and not replica.removed
-    return key.home if unprobed or serves(replica, key.kind, key.model, key.api) else ""
+    return key.home if replica.health is Health.UNKNOWN and replica.models is None and not replica.removed else ""
 
 
 def servers_of(d: Draft, kind: str, model: str) -> tuple[str, ...]:

@@ -4,9 +4,10 @@ from msgspec.structs import replace
 
 from luftpause.scheduler.core.decisions import Forget
 from luftpause.scheduler.core.indexes import Draft, arm, bump, disarm, reserve_places
-from luftpause.scheduler.core.model import PHASES, Branch, Lane, Phase, Run, Timer, Turn
+from luftpause.scheduler.core.model import PHASES, Branch, IdKey, Lane, Phase, Run, Timer, Turn
 
 INFINITE = float("inf")
+SLOTS = {phase: number * 2 for number, phase in enumerate(PHASES)}
 
 
 def run_key(principal: str, run: str) -> str:
@@ -36,9 +37,7 @@ def put_run(d: Draft, run: Run) -> Run:
     if phase != run.phase:
         run = replace(run, phase=phase)
     if old is None or old.phase != phase or old.turn_class is not run.turn_class:
-        if old is not None:
-            _count_phase(d, old, -1)
-        _count_phase(d, run, 1)
+        _count_phase(d, old, run)
     if old is None:
         run = replace(run, due=run.seen + d.settings.run_idle_seconds)
         arm(d, run.due, Timer.RUN, run.key)
@@ -65,22 +64,25 @@ def phase_of(run: Run) -> Phase:
     return "idle"
 
 
-def _count_phase(d: Draft, run: Run, by: int) -> None:
-    slot = phase_slot(run.phase, run.turn_class)
-    counts = d.phases
-    d.phases = (*counts[:slot], counts[slot] + by, *counts[slot + 1 :])
+def _count_phase(d: Draft, old: Run | None, new: Run | None) -> None:
+    counts = list(d.phases)
+    if old is not None:
+        counts[phase_slot(old.phase, old.turn_class)] -= 1
+    if new is not None:
+        counts[phase_slot(new.phase, new.turn_class)] += 1
+    d.phases = tuple(counts)
 
 
 def phase_slot(phase: Phase, turn_class: int) -> int:
     """Where `State.phases` counts such runs."""
-    return PHASES.index(phase) * 2 + turn_class
+    return SLOTS[phase] + turn_class
 
 
 def forget(d: Draft, run: Run) -> None:
     """The run is no longer known: its places and ids are given back. It must have no turns."""
     forget_memory(d, run)
     disarm(d, run.due, Timer.RUN, run.key)
-    _count_phase(d, d.runs[run.key], -1)
+    _count_phase(d, d.runs[run.key], None)
     d.runs = d.runs.delete(run.key)
     bump(d, "runs_forgotten")
     d.decisions.append(Forget(run.id))
@@ -123,12 +125,12 @@ def forget_memory(d: Draft, run: Run) -> Run:
 
 
 def disarm_ids(d: Draft, run: Run) -> None:
-    disarm(d, ids_due(d, run), Timer.IDS, run.key)
+    disarm(d, ids_due(d, run.ids), Timer.IDS, run.key)
 
 
-def ids_due(d: Draft, run: Run) -> float:
-    """When the run's oldest id is swept."""
-    return run.ids[0][0] + d.settings.tool_call_memory_seconds + d.settings.tool_call_sweep_seconds
+def ids_due(d: Draft, ids: tuple[tuple[float, IdKey], ...]) -> float:
+    """When the oldest of a run's ids is swept."""
+    return ids[0][0] + d.settings.tool_call_memory_seconds + d.settings.tool_call_sweep_seconds
 
 
 # ---- branches ---------------------------------------------------------------------------------------------------

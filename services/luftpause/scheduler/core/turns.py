@@ -5,7 +5,6 @@ from msgspec.structs import replace
 from luftpause.scheduler.core.admission import full
 from luftpause.scheduler.core.decisions import Expire
 from luftpause.scheduler.core.events import (
-    FirstToken,
     ReturnReason,
     TurnAbandoned,
     TurnFailed,
@@ -50,7 +49,7 @@ def returned(d: Draft, e: TurnReturned) -> None:
     uncount(d, turn)
     _run_rests(d, turn)
     name = turn.replica
-    turn = replace(turn, attempt=turn.attempt + 1, phase=TurnPhase.HELD, replica="", turn_seq=0, reason=None, first_token=False)
+    turn = replace(turn, attempt=turn.attempt + 1, phase=TurnPhase.HELD, replica="", turn_seq=0, reason=None)
     if e.reason is ReturnReason.UNREACHABLE:  # what its lane does elsewhere binds it from now on
         kept = turn.kept_home if turn.kept_home != name else ""
         turn = replace(turn, without=tuple(sorted((*turn.without, name))), kept_home=kept)
@@ -74,12 +73,6 @@ def started(d: Draft, e: TurnStarted) -> None:
         bump(d, "started")
 
 
-def first_token(d: Draft, e: FirstToken) -> None:
-    turn = d.turns.get(e.turn)
-    if turn is not None and turn.phase is TurnPhase.IN_FLIGHT and not turn.first_token:
-        put_turn(d, replace(turn, first_token=True))
-
-
 def finished(d: Draft, e: TurnFinished) -> None:
     turn = d.turns.get(e.turn)
     if turn is None or turn.attempt != e.attempt:
@@ -87,8 +80,7 @@ def finished(d: Draft, e: TurnFinished) -> None:
     if turn.phase is not TurnPhase.IN_FLIGHT:
         end(d, turn, "unlisted")
         return
-    run = d.runs.get(turn.run)
-    if run is not None and e.tool_call_ids:
+    if e.tool_call_ids and e.tool_call_ids != turn.answer_ids and (run := d.runs.get(turn.run)) is not None:
         run, turn = answered(d, run, turn, e.tool_call_ids)
         store_run(d, run)
     uncount(d, turn, e)
