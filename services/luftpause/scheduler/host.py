@@ -104,7 +104,7 @@ class Host:
         self._announced = replicas(state)
         self._tick_latest = self._tick_at = clock()
         self._tick_waits = False
-        self._more = self._continue_waits = False
+        self._more = self._absorbing = self._continue_waits = False
         self._worked_at = clock()
 
     # ---- in
@@ -154,6 +154,10 @@ class Host:
         self._tick_if_due()
         for _ in range(min(len(self._inbox), EVENTS_PER_TURN)):
             self._take(self._inbox.popleft())
+            if self._absorbing:  # the loop must get to say that this process is alive
+                self._inbox.appendleft(Continue(self._clock()))
+                self._continue_waits = True
+                break
         if self._more and not self._continue_waits:
             self._continue_waits = True
             self.post(Continue(self._clock()))
@@ -200,7 +204,7 @@ class Host:
         for observe in self._observers:
             observe(self.state, event, step)
         self.state = step.state
-        self._more = step.more
+        self._more, self._absorbing = step.more, step.absorbing
         self._note(event, name)
         self._wake(event.now, step.wake_at)
         for decision in step.decisions:

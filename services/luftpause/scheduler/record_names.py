@@ -132,6 +132,10 @@ class Names:
             case _:
                 return item
 
+    def ended(self, value: frozenset[tuple[str, str, int]]) -> frozenset[tuple[str, str, int]]:
+        """(run, model, turn_seq) of turns."""
+        return frozenset([(self.text(run), model, turn_seq) for run, model, turn_seq in value])
+
     def timers(self, value: "SortedSet[Any]") -> "SortedSet[Any]":
         return sorted_set(self.due(item) for item in value)
 
@@ -158,7 +162,7 @@ RULES: Final[dict[str, Hide | None]] = {
         "outcome", "load", "usage", "hold_reason", "turn_class", "waits_for", "waits_for", "patterns", "urls",
     ), CLEAR),
     **dict.fromkeys((
-        "lanes", "tool_calls", "paused", "branches", "sightings", "dataplanes", "queues",
+        "lanes", "tool_calls", "paused", "branches", "sightings", "dataplanes", "queues", "resyncing", "hello",
     ), INSIDE),
     "RunMemory.responses": INSIDE,
     "Resync.runs": INSIDE,
@@ -171,6 +175,7 @@ RULES: Final[dict[str, Hide | None]] = {
     "Twin.keys": Names.twin_keys,
     "Queue.flows": KEYS,
     "Queue.heads": Names.seconds_of_pairs,
+    "Resyncing.ended": Names.ended,
     "State.turns": INSIDE,
     "State.runs": KEYS,
     "State.callers": KEYS,

@@ -45,7 +45,7 @@ class World:
         self.seen: list[Event] = []
         self.answers: dict[type, Callable[[Event], Step]] = {}
         self.wake_at: float | None = None
-        self.more = 0
+        self.more = self.absorbing = 0
         self.probed: list[str] = []
         self.replicas = Replicas((Announced("a", "http://e", ("m",), Kind.GENERATIVE, "unknown"),))
         self.host = Host(
@@ -63,7 +63,9 @@ class World:
         decisions = answer(event) if answer else ()
         more = self.more > 0
         self.more = max(0, self.more - 1)
-        return Step(FakeState((*state.events, event)), decisions, self.wake_at, more)
+        absorbing = self.absorbing > 0
+        self.absorbing = max(0, self.absorbing - 1)
+        return Step(FakeState((*state.events, event)), decisions, self.wake_at, more or absorbing, absorbing)
 
     def on(self, kind: type, *decisions: Decision) -> None:
         self.answers[kind] = lambda _event: decisions
@@ -104,6 +106,18 @@ def test_events_are_handled_in_the_order_of_their_coming_each_on_the_state_of_th
     world.settle()
     assert world.seen == events
     assert world.host.state.events[-len(events) :] == tuple(events)
+
+
+def test_a_large_event_is_absorbed_before_those_that_wait_and_the_loop_runs_between_its_pieces(world: World):
+    world.absorbing = 2
+    resync, after = Resync(world.now, "dp", "s", "boot"), TurnStarted(world.now, "dp", "t", 1)
+    world.post(resync)
+    world.post(after)
+    seen: list[int] = []
+    while world.host.advance() == 0:
+        seen.append(len(world.seen))
+    assert seen[:2] == [1, 2], "one piece, then others get to run"
+    assert world.kinds() == ["Resync", "Continue", "Continue", "TurnStarted"]
 
 
 def test_an_advance_handles_a_bounded_number_and_says_that_more_waits(world: World):

@@ -17,7 +17,7 @@ from luftpause.scheduler.core.events import (
 from luftpause.scheduler.core.holding import drop_waiting, requeue, requeue_lane
 from luftpause.scheduler.core.identity import recall_ids
 from luftpause.scheduler.core.indexes import Draft, arm, count_caller, dataplane_of, put_dataplane, put_replica
-from luftpause.scheduler.core.model import Branch, Dataplane, Lane, Run, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.model import Branch, Dataplane, Lane, Resyncing, Run, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.placement import count_in_flight
 from luftpause.scheduler.core.queues import replicas_changed
 from luftpause.scheduler.core.requests import identify_all
@@ -56,8 +56,25 @@ def resync(d: Draft, e: Resync) -> None:
             listed_at=d.now,
         ),
     )
-    for run in e.runs:
-        _merge_run(d, e.dataplane, run, ended)
+    d.resyncing = Resyncing(e, frozenset(ended))
+    resync_on(d, d.settings.records_per_step_max)
+
+
+def resync_on(d: Draft, records_max: float) -> None:
+    """Absorb about so many of the runs and ids of a Hello; with the last of them also its turns, and what follows from all of it."""
+    resyncing = d.resyncing
+    if resyncing is None:
+        return
+    e, merged, records = resyncing.hello, resyncing.runs_merged, 0
+    while merged < len(e.runs) and records < records_max:
+        run = e.runs[merged]
+        merged += 1
+        records += 1 + len(run.tool_calls)
+        _merge_run(d, e.dataplane, run, resyncing.ended)
+    if merged < len(e.runs):
+        d.resyncing = replace(resyncing, runs_merged=merged)
+        return
+    d.resyncing = None
     for turn in e.turns:
         _count_turn(d, e.dataplane, turn)
     open_gate(d)
@@ -74,7 +91,7 @@ def open_gate(d: Draft) -> None:
         replicas_changed(d)
 
 
-def _merge_run(d: Draft, dataplane: str, memory: RunMemory, ended: set[tuple[str, str, int]]) -> None:
+def _merge_run(d: Draft, dataplane: str, memory: RunMemory, ended: frozenset[tuple[str, str, int]]) -> None:
     """Where several dataplanes remember a run, the higher turn_seq wins, lane by lane. `ended`: turns that this Hello does not list."""
     key = run_key(memory.principal, memory.run)
     run = d.runs.get(key)
@@ -85,17 +102,19 @@ def _merge_run(d: Draft, dataplane: str, memory: RunMemory, ended: set[tuple[str
         run = Run(key, memory.run, memory.principal, memory.caller, memory.turn_class, memory.parent, seen=memory.seen, asked=memory.seen)
     elif memory.turn_seq > run.turn_seq:
         run = replace(run, caller=memory.caller, turn_class=memory.turn_class, parent=memory.parent or run.parent)
-    run = put_run(d, replace(run, turn_seq=max(run.turn_seq, memory.turn_seq), seen=max(run.seen, memory.seen)))
+    run = replace(run, turn_seq=max(run.turn_seq, memory.turn_seq), seen=max(run.seen, memory.seen))
     for lane in memory.lanes:
-        run = put_run(d, replace(run, lanes=with_lane(run, _merge_lane(d, run, memory, lane, ended))))
-        requeue_lane(d, run, lane.model)
-    run = recall_ids(d, d.runs[key], memory)
+        run = replace(run, lanes=with_lane(run, _merge_lane(d, run, memory, lane, ended)))
+        if run.held:
+            run = put_run(d, run)
+            requeue_lane(d, run, lane.model)
+    run = recall_ids(d, run, memory)
     for response in memory.responses:
         run = remember_response(d, run, response.id, response.replica, response.seen)
     put_run(d, run)
 
 
-def _merge_lane(d: Draft, run: Run, memory: RunMemory, told: LaneMemory, ended: set[tuple[str, str, int]]) -> Lane:
+def _merge_lane(d: Draft, run: Run, memory: RunMemory, told: LaneMemory, ended: frozenset[tuple[str, str, int]]) -> Lane:
     lane = lane_of(run, told.model) or Lane(told.model)
     if told.home in d.replicas and told.ended < d.replicas[told.home].since:
         told = replace(told, home="")

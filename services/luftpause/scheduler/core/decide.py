@@ -5,6 +5,7 @@ event, and all that is due by then happens first.
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import assert_never
 
 from immutables import Map
@@ -77,21 +78,39 @@ def decide(state: State, event: Event) -> Step:
     The host sends `Tick` at `wake_at`, at the latest after 1 s, and `Continue` behind the other waiting events if `more`.
     """
     d = thaw(state)
-    now = d.now = max(state.now, event.now)
-    if d.due is not None and d.due <= now:
+    d.now = max(state.now, event.now)
+    if d.resyncing is not None:
+        _absorb_on(d, d.resyncing.hello, event)
+    if d.resyncing is None:
+        _happen(d, event)
+    if d.timers is not state.timers or d.seconds is not state.seconds:
+        d.due = timers.next_due(d)
+    absorbing = d.resyncing is not None
+    more = absorbing or bool(d.dirty) or d.stale.size > 0 or (d.due is not None and d.due <= d.now)
+    return Step(freeze(d), tuple(d.decisions), d.due, more, absorbing)
+
+
+def _happen(d: Draft, event: Event) -> None:
+    """What was due before, the event, and what follows from both."""
+    if d.due is not None and d.due <= d.now:
         timers.fire(d)
     if d.dirty:
         settle(d)
     absorb(d, event)
+    if d.resyncing is not None:
+        return
     learn(d, event)
     if d.dirty:
         settle(d)
     if d.stale.size and not d.dirty:
         timers.retell(d)
-    if d.timers is not state.timers or d.seconds is not state.seconds:
-        d.due = timers.next_due(d)
-    more = bool(d.dirty) or d.stale.size > 0 or (d.due is not None and d.due <= now)
-    return Step(freeze(d), tuple(d.decisions), d.due, more)
+
+
+def _absorb_on(d: Draft, hello: Resync, event: Event) -> None:
+    """Go on with a large Hello. Whatever else happens than `Continue` must find all of it absorbed."""
+    dataplanes.resync_on(d, d.settings.records_per_step_max if isinstance(event, Continue) else inf)
+    if d.resyncing is None:
+        learn(d, hello)
 
 
 def absorb(d: Draft, event: Event) -> None:

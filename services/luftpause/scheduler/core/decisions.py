@@ -105,9 +105,15 @@ Decision = Place | Held | Refuse | Probe | ReplicasChanged | Forget | EndRun | L
 
 
 class Step(Struct, frozen=True, gc=False):
-    """The answer of `decide`. The host sends `Tick` at `wake_at` (None: whenever), and `Continue` if `more`."""
+    """
+    The answer of `decide`. The host sends `Tick` at `wake_at` (None: whenever), and `Continue` behind the waiting events if `more`.
+
+    `absorbing`: the event is large and not yet absorbed. `Continue` goes before the waiting events then; any other event would have to wait
+    until all of it is absorbed in one step.
+    """
 
     state: "State"
     decisions: tuple[Decision, ...]
     wake_at: float | None = None
     more: bool = False
+    absorbing: bool = False

@@ -11,7 +11,7 @@ from immutables import Map
 from msgspec import Struct
 
 from luftpause.scheduler.core.decisions import HoldReason
-from luftpause.scheduler.core.events import Kind, Load, ReplicaSpec, TurnClass
+from luftpause.scheduler.core.events import Kind, Load, ReplicaSpec, Resync, TurnClass
 from luftpause.scheduler.core.settings import Settings
 from luftpause.scheduler.core.sorted_set import SortedSet
 
@@ -245,6 +245,14 @@ class Dataplane(Struct, frozen=True, gc=False):
     listed_at: float = float("-inf")
 
 
+class Resyncing(Struct, frozen=True, gc=False):
+    """A Hello that is being absorbed. `ended`: its dataplane's turns in flight that it does not list, as (run, model, turn_seq)."""
+
+    hello: Resync
+    ended: frozenset[tuple[str, str, int]]
+    runs_merged: int = 0
+
+
 class Timer(IntEnum):
     """What is due at a time. Up to LOST exactly then; the others in the whole second that follows."""
 
@@ -309,6 +317,7 @@ class Tables(Struct, gc=False):
     passes_held: int = 0  # those of them that are not generative
     policy_state: Any = None
     due: float | None = None  # when the first timer fires
+    resyncing: Resyncing | None = None  # until it is absorbed nothing else happens
 
 
 # Its fields are those of the draft that a step works on, so they are listed once, in a base that is not frozen.

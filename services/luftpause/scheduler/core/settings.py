@@ -42,6 +42,7 @@ class Settings(Struct, frozen=True, gc=False):
     twins_per_key_max: int = 64
     places_per_step_max: int = 64
     expiries_per_step_max: int = 1000
+    records_per_step_max: int = 2000  # of a Hello: runs and tool-call ids
     ended_runs_max: int = 100_000  # remembered, lest a Hello bring them back
 
     @property
