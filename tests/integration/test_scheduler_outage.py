@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import re
 import signal
 import time
@@ -18,7 +19,7 @@ from tests.support.tool_agents import Agent, errors_of
 
 ENGINE = ("--decode-seconds", "0.02", "--health-seconds", "0")
 LOST_SECONDS = 2.0
-STILL_SECONDS = 6.0
+STILL_SECONDS = float(os.environ.get("LUFTPAUSE_TEST_STILL_SECONDS", "5"))
 SLACK_SECONDS = 1.5
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]

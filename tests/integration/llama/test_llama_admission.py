@@ -16,7 +16,7 @@ from tests.support.processes import running
 from tests.support.tool_agents import percentile
 
 SLOTS, CLIENTS = 4, 12
-LOAD_SECONDS = float(os.environ.get("LUFTPAUSE_TEST_LOAD_SECONDS", "16"))
+LOAD_SECONDS = float(os.environ.get("LUFTPAUSE_TEST_LOAD_SECONDS", "12"))
 TOKENS = 16
 
 pytestmark = [pytest.mark.llama, pytest.mark.timeout(150)]
