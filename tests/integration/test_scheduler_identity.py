@@ -111,3 +111,18 @@ async def test_answers_without_ids_never_make_one_run_of_two_conversations(whole
     finally:
         for index in (0, 1):
             await whole.order(index, call_ids=None)
+
+
+async def test_a_stored_response_is_continued_where_it_is_stored_through_the_other_dataplane_too(whole: Cluster) -> None:
+    firsts = [await respond(whole, 0, f"Remember {n}.") for n in range(2)]
+    await restarted(whole)
+    nexts = await asyncio.gather(*(respond(whole, 1, "What was it?", previous=response) for response, _, _ in firsts))
+    assert [(run, replica) for _, run, replica in nexts] == [(run, replica) for _, run, replica in firsts]
+
+
+async def respond(whole: Cluster, plane: int, text: str, *, previous: str | None = None) -> tuple[str, str, str]:
+    """One turn of the Responses API; its id, run and replica."""
+    body = {"model": "fake-1b", "input": f"{text} [calls=0 answer=4]", **({"previous_response_id": previous} if previous else {})}
+    answer = await whole.http.post(f"{whole.url(plane)}/responses", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["id"], answer.headers["x-luftpause-run-id"], answer.headers["x-luftpause-replica"]
