@@ -37,6 +37,7 @@ class _Routes:
         self._scheduler = scheduler
         self._is_stopping = is_stopping
         self._started = int(time.time())
+        self._started_text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started))
 
     async def health(self) -> dict[str, str]:
         return {"status": "ok"}
@@ -55,7 +56,10 @@ class _Routes:
         }
 
     async def models(self) -> dict[str, Any]:
-        return {"object": "list", "data": [self._model(name, owner) for name, owner in served(self._scheduler).items()]}
+        """OpenAI's format, and Anthropic's beside it: their fields have different names."""
+        data = [self._model(name, owner) for name, owner in served(self._scheduler).items()]
+        ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
+        return {"object": "list", "data": data, "has_more": False} | ends
 
     async def model(self, name: str) -> Response:
         owner = served(self._scheduler).get(name)
@@ -70,7 +74,8 @@ class _Routes:
         return Response(status_code=204)
 
     def _model(self, name: str, owner: str) -> dict[str, Any]:
-        return {"id": name, "object": "model", "created": self._started, "owned_by": owner}
+        openai = {"id": name, "object": "model", "created": self._started, "owned_by": owner}
+        return openai | {"type": "model", "display_name": name, "created_at": self._started_text}
 
 
 async def _refused(_: Request, error: Exception) -> Response:
@@ -100,11 +105,12 @@ def by_name(scheduler: Scheduler) -> list[Replica]:
 
 
 def served(scheduler: Scheduler) -> dict[str, str]:
-    """Model to the name of the first replica that serves it."""
+    """Model to the name of the first replica that serves it. Names with `*` stand for nobody knows which."""
     found: dict[str, str] = {}
     for replica in by_name(scheduler):
         for name in replica.models:
-            found.setdefault(name, replica.name)
+            if "*" not in name:
+                found.setdefault(name, replica.name)
     return dict(sorted(found.items()))
 
 

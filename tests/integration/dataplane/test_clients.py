@@ -276,6 +276,8 @@ async def test_routes_and_methods(method: str, path: str, status: int, allow: st
         ("/chat/completions", "/v1/chat/completions"),
         ("/v1/v1/chat/completions", "/v1/chat/completions"),
         ("/models", "/v1/models"),
+        ("/v1/v1/messages", "/v1/messages"),
+        ("/responses", "/v1/responses"),
         ("/nope", None),
     ],
 )
@@ -288,10 +290,13 @@ async def test_a_wrong_base_url_is_told_the_right_path(path: str, meant: str | N
 
 
 async def test_models_are_the_union_and_a_run_can_be_ended() -> None:
-    scheduler = FakeScheduler(replica("a", "http://a", "m1", "m2"), replica("b", "http://b", "m2", "m3/x"))
+    scheduler = FakeScheduler(replica("a", "http://a", "m1", "m2"), replica("b", "http://b", "m2", "m3/x", "m*"))
     async with running_plane(scheduler) as plane, client_of(plane) as client:
         models = json.loads((await client.ask(get("/v1/models"))).body)
-        assert models["object"] == "list"
+        assert (models["object"], models["has_more"], models["first_id"], models["last_id"]) == ("list", False, "m1", "m3/x")
+        assert {(each["type"], each["display_name"] == each["id"], each["created_at"][-1]) for each in models["data"]} == {
+            ("model", True, "Z")
+        }
         assert [each["id"] for each in models["data"]] == ["m1", "m2", "m3/x"]
         assert {each["object"] for each in models["data"]} == {"model"}
         assert json.loads((await client.ask(get("/v1/models/m3/x"))).body)["owned_by"] == "b"
