@@ -42,6 +42,10 @@ class ModelScheduler:
                     del self.in_flight[end.turn]
                     if kind == "turn_returned":
                         self.held[end.turn] = end.attempt + 1
+            case "locate":
+                return pb.Order(located=pb.Located(query=fact.locate.query, replica=fact.locate.response))
+            case _:
+                pass
         return None
 
     def _requested(self, request: pb.TurnRequested) -> pb.Order:
@@ -81,6 +85,8 @@ class Session(RuleBasedStateMachine):
         self.expected: set[tuple[str, int]] = set()
         self.count = 0
         self.sent: list[pb.Order] = []  # in this session
+        self.found: list[list[str]] = []  # the answers to each query
+        self.ended = False
         for _ in range(5):
             self.ask()
         self.say_hello()
@@ -135,6 +141,24 @@ class Session(RuleBasedStateMachine):
                 self.alive.discard(turn)
                 self.ledger.finished(turn, "stop", None, paused=how == "pause", tool_call_ids=(f"call_{turn}",))
 
+    @rule()
+    def end_run(self) -> None:
+        """The run that held turns are told; without a session they are refused at once."""
+        self.ledger.end_run("r", "")
+        self.ended = True
+
+    @precondition(lambda self: self.waiters)
+    @rule(number=numbers)
+    def be_told_that_a_run_ended(self, number: int) -> None:
+        if self.ledger.line is Line.OPEN:
+            self.down.append(pb.Order(run_forgotten=pb.RunForgotten(run=f"run_of_{self.pick(list(self.waiters), number)}")))
+
+    @rule()
+    def locate(self) -> None:
+        found: list[str] = []
+        self.found.append(found)
+        self.ledger.locate(f"resp_{len(self.found)}", "", found.append)
+
     # ---- the stream -----------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.ledger.line is Line.CLOSED)
@@ -153,7 +177,9 @@ class Session(RuleBasedStateMachine):
         assert {(turn.turn, turn.attempt) for turn in turns} == self.expected
         self.scheduler.hello(turns)
         self.down.append(a_list_of("a", "b"))
+        before = len(self.up)
         self.ledger.opened()
+        assert ([fact.run_ended.run for fact in self.up[before:] if fact.WhichOneof("fact") == "run_ended"] == ["r"]) is self.ended
 
     @precondition(lambda self: self.ledger.line is not Line.CLOSED)
     @rule(restart=st.booleans())
@@ -213,6 +239,11 @@ class Session(RuleBasedStateMachine):
                 self.alive.discard(turn)
 
     @invariant()
+    def each_query_is_answered_once_and_with_what_was_asked(self) -> None:
+        for number, found in enumerate(self.found, 1):
+            assert found in ([], [""], [f"resp_{number}"])
+
+    @invariant()
     def the_memory_lists_exactly_the_turns_with_a_place(self) -> None:
         assert set(self.memory.in_flight) == {turn for turn, state in self.ledger._turns.items() if state.replica}
         assert set(self.ledger._turns) == self.alive
@@ -245,6 +276,7 @@ class Session(RuleBasedStateMachine):
         self.settle()
         assert (self.scheduler.held, self.scheduler.in_flight) == ({}, {})
         assert (self.ledger._turns, self.ledger._parked, self.memory.in_flight) == ({}, {}, {})
+        assert all(len(found) == 1 for found in self.found), "somebody still waits to hear where a response is"
 
     def settle(self) -> None:
         while self.up or self.down or self.ledger._parked:
