@@ -1,10 +1,16 @@
 """Do scheduler and dataplanes keep their promises in worlds where everything fails?"""
 
+import re
+
 import pytest
 
-from luftpause.scheduler.core import admission
 from luftpause_bench.sim import weather
+from luftpause_bench.sim.hunting import hunt
+from luftpause_bench.sim.mutants import MUTANTS, alive
 from luftpause_bench.sim.runner import SeedFailedError, run
+
+NO_CAP = next(mutant for mutant in MUTANTS if mutant.name == "no cap")
+FIRST_WITH_ALL_FAULTS = 76
 
 
 def test_every_promise_is_kept_in_the_world_of_a_seed(seed: int, pytestconfig: pytest.Config) -> None:
@@ -19,14 +25,17 @@ def test_a_seed_always_gives_the_same_world() -> None:
 def test_some_worlds_see_every_kind_of_fault_and_clients_that_leave_at_every_stage() -> None:
     wanted = {f"fault: {kind}" for kind in weather.FAULTS}
     wanted |= {"left while held", "left while placed", "left while sent", "left while sent and answering", "came back to its home"}
-    for seed in range(222, 262):
+    wanted |= {"located", "refused held_too_long", "refused too_many_held", "refused caller_held_too_many"}
+    for seed in range(FIRST_WITH_ALL_FAULTS, FIRST_WITH_ALL_FAULTS + 60):
         wanted -= run(seed).counts.keys()
         if not wanted:
             break
     assert not wanted
 
 
-def test_a_broken_promise_names_the_seed_and_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "limit", lambda replica, settings: 1 << 30)
-    with pytest.raises(SeedFailedError, match=r"(?s)seed 25: .*has \d+ in flight and a cap of.*luftpause bench sim --seed 25"):
-        run(25)
+def test_a_broken_promise_names_the_seed_and_how_to_see_it_again() -> None:
+    caught = hunt(NO_CAP)
+    assert caught.seed is not None
+    shown = rf"(?s)seed {caught.seed}: {re.escape(caught.broken)}.*luftpause bench sim --seed {caught.seed}"
+    with alive(NO_CAP), pytest.raises(SeedFailedError, match=shown):
+        run(caught.seed)

@@ -42,6 +42,7 @@ class Auditor:
         if fresh and not isinstance(event, Resync | ConfigChanged):
             self._places(fresh, room, [place for place in suspected if place in fresh], event)
         self._health(event, step.state)
+        self._few_are_held()
         if step.state.open and not step.more:
             self._nobody_waits_for_an_idle_engine()
         self._goes_on = step.more
@@ -105,7 +106,9 @@ class Auditor:
         self._promise(
             pool.fresh <= burst, lambda: f"{where}: {pool.fresh} turns since its last report, at most {burst} may be, by the books"
         )
-        if entry.turn_class is TurnClass.BATCH and cap < inf:
+        rests = pool.full_when_empty and pool.flying == 1 and not self._goes_on
+        self._promise(not rests, lambda: f"{where}, which said it is full when it had nothing, and was not probed since")
+        if entry.turn_class is TurnClass.BATCH and cap < inf and not books.settings.batch_min_share:
             kept = books.reserved(place.replica, but=entry.run_key)
             text = f"{where}: batch where {pool.flying} are in flight and {kept} places kept, with a cap of {cap} by the books"
             self._promise(pool.flying + kept <= cap, lambda: text)
@@ -185,6 +188,19 @@ class Auditor:
         due = min(entry.placed + books.settings.turn_timeout_seconds, lost)
         self._promise(now >= due - CLOCK_ERROR_SECONDS, lambda: f"{text} {due - now:.3f} s too early")
 
+    def _few_are_held(self) -> None:
+        """No turn is held anew beyond what the deployment allows; those that were held before, or came back, may stay."""
+        books, settings = self.books, self.books.settings
+        for entry in books.held_anew:
+            if entry.replica or entry.turn not in books.turns:
+                continue
+            held = [other for other in books.waiting.values() if other.first_told]
+            mine = sum(other.flow == entry.flow for other in held)
+            most, of_caller = settings.held_turns_max or inf, settings.held_turns_per_caller_max or inf
+            back = sum(other.attempt > 1 for other in held)
+            text = f"turn {entry.turn} is held with {len(held) - 1} others, {mine - 1} of its caller"
+            self._promise(len(held) <= most + back and mine <= of_caller + back, lambda text=text: text)
+
     def _is_not_overdue(self, entry: Entry) -> None:
         """What ends by time has ended."""
         books, settings = self.books, self.books.settings
@@ -192,6 +208,11 @@ class Auditor:
         if entry.replica:
             lost = books.peer(entry.dataplane).lost + settings.dataplane_lost_seconds
             self._promise(lost > late, lambda: f"turn {entry.turn} is still counted, and its dataplane is lost for good")
-        elif entry.reason is HoldReason.NO_REPLICA and settings.no_replica == "refuse":
+            return
+        patience = settings.hold_seconds_max or inf
+        self._promise(
+            entry.asked + patience > late or not entry.first_told, lambda: f"turn {entry.turn} is held for more than {patience} s"
+        )
+        if entry.reason is HoldReason.NO_REPLICA and settings.no_replica == "refuse":
             waits = entry.told + settings.no_replica_seconds > late
             self._promise(waits, lambda: f"turn {entry.turn} is held since {entry.told:.1f} for want of a replica, and not refused")

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from math import inf
 
-from luftpause.scheduler.core.decisions import Decision, Expire, Held, Place, Refuse
+from luftpause.scheduler.core.decisions import Decision, Expire, Held, HoldReason, Place, Refuse
 from luftpause.scheduler.core.events import (
     ConfigChanged,
     DataplaneAlive,
@@ -46,6 +46,7 @@ class Books:
         self.settings = settings
         self.now = self.started_at = now
         self.number = 0  # of the event
+        self.held_anew: list[Entry] = []  # by this event, in their first attempt
         self.turns: dict[str, Entry] = {}
         self.waiting: dict[str, Entry] = {}
         self.pools = {spec.name: Pool(spec, spec.models or ()) for spec in specs}
@@ -61,6 +62,7 @@ class Books:
     def take(self, event: Event, decisions: tuple[Decision, ...]) -> None:
         """In the order in which it happened: what was due first, then the event, then what it made possible."""
         self.number += 1
+        self.held_anew = []
         self.now = max(self.now, event.now)
         mine = getattr(event, "turn", "")
         known = self.turns.get(mine)
@@ -87,7 +89,9 @@ class Books:
                 entry = self.turns[decision.turn]
                 self._belongs(entry, decision.run)
                 entry.reason, entry.told = decision.reason, self.now
-                entry.first_told = entry.first_told or self.number
+                if not entry.first_told and decision.reason is not HoldReason.IDENTITY:
+                    entry.first_told = self.number
+                    self.held_anew += [entry] if entry.attempt == 1 else []
             case Refuse() | Expire():
                 entry = self.turns.get(decision.turn)
                 if entry is not None:
@@ -204,7 +208,7 @@ class Books:
         entry = Entry(
             event.turn, event.attempt, event.dataplane, event.model, event.kind is Kind.GENERATIVE, event.turn_class, event.principal,
             event.caller, event.arrived if 0.0 < event.arrived < event.now else event.now, event.api, ids=event.tool_call_ids,
-            without=event.without,
+            asked=event.arrived if 0.0 < event.arrived < event.now else event.now, without=event.without,
         )  # fmt: skip
         if event.body_hash:
             body = event.principal, event.caller, event.body_hash

@@ -1,5 +1,6 @@
 """Who sends turns, how is an agent recognised, and when does it lose patience?"""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -32,6 +33,8 @@ class Character(Struct, frozen=True):
     children: int = 0
     roams: bool = False  # any dataplane will do, each time anew
     kind: Kind = Kind.GENERATIVE
+    principal: str = ""
+    seeks: bool = False  # it asks where its last response is stored
 
 
 class Answer(Struct, frozen=True):
@@ -89,10 +92,25 @@ class Agent:
             tool_call_ids=last.ids[::-1] if last else (),
             head_digest=self.name.encode(),
             previous_response=last.response if last else "",
+            principal=character.principal,
             body_hash=self.world.name("body").encode(),
         )
         self._tries = 0
+        self._seek()
         self._send()
+
+    def _seek(self) -> None:
+        """Where is its last response stored? Nowhere else than where it was answered, and that is known unless something went wrong."""
+        last, dataplane = self.last, self.town.places[self._home]
+        if not self.character.seeks or last is None or not last.response or dataplane is None or dataplane.dead:
+            return
+
+        def found(replica: str) -> None:
+            self.world.counts["located" if replica else "not located"] += 1
+            right = replica == last.replica or (not replica and not self.town.calm)
+            self.world.promise(right, lambda: f"{last.response} is stored at {last.replica}, and was located at {replica or 'none'}")
+
+        dataplane.do(lambda: None if dataplane.dead else _ask_where(dataplane, last.response, self.character.principal, found))
 
     def _send(self) -> None:
         self._tries += 1
@@ -130,6 +148,7 @@ class Agent:
 
     def _placed(self, placement: Placement) -> None:
         self._placement = placement
+        self.town.placed_runs[placement.run, self.character.principal] = self.world.now
         self._recognised(placement)
         if self.exchange is not None and self.world.likely(self.character.leaves / 4):
             self.world.at(0.0005, self.exchange.leave)  # before the engine has it
@@ -167,6 +186,7 @@ class Agent:
         for _ in range(self.character.children):
             model = self.world.chance.choice((self.character.model, *self.town.models))
             character = Character(STATED, model, self.character.turn_class, self.character.caller, self.world.chance.randint(1, 3))
+            character = replace(character, principal=self.character.principal)
             child = self.town.admit(Agent(self.town, character, run=self.last.run))
             child._home = self._home
             child.begin()
@@ -186,7 +206,12 @@ class Agent:
         self._twice = self._twice or (last is not None and self._dataplane.boot != last.boot)
         if self.character.mode == WEAK_IDS and self._twice:
             return
-        if last is None or self._dataplane.boot != last.boot or last.run in self.town.ended_runs or self.character.roams:
+        if (
+            last is None
+            or self._dataplane.boot != last.boot
+            or (last.run, self.character.principal) in self.town.ended_runs
+            or self.character.roams
+        ):
             return
         self.world.promise(
             placement.run == last.run, lambda: f"{self.name} ({self.character.mode}) was {last.run} and is taken for {placement.run}"
@@ -203,3 +228,7 @@ class Agent:
                 f"{self.name} ({self.character.mode}, run {last.run}) was paused at {last.replica} and went to {placement.replica.name}"
             ),
         )
+
+
+def _ask_where(dataplane: "Dataplane", response: str, principal: str, found: Callable[[str], None]) -> None:
+    dataplane.ledger.locate(response, principal, found)

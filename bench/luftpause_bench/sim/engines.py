@@ -38,6 +38,7 @@ class EngineProcess:
         self.up = True
         self.hung_until = 0.0
         self.health = "ok"  # ok, slow, missed
+        self.full = False  # it serves others: whatever comes is refused, though its metrics are quiet
         self.metrics = Metrics.TRUE
         self.faulty_at = float("-inf")  # when there last was what makes it unhealthy to the scheduler
         self.hearing: dict[str, Hear] = {}
@@ -77,6 +78,9 @@ class EngineProcess:
 
     def _submit(self, request: EngineRequest) -> None:
         if not self.up or request.id not in self.hearing:
+            return
+        if self.full:
+            self._hear(Refused(self.world.now, request.id, "queue_full"))
             return
         self._advance()
         for refused in self._engine.submit(self.world.now, request):
@@ -139,7 +143,7 @@ class EngineProcess:
 
     def heal(self) -> None:
         self.start()
-        self.health, self.metrics = "ok", Metrics.TRUE
+        self.health, self.metrics, self.full = "ok", Metrics.TRUE, False
 
     # ---- what it says of itself
 

@@ -21,6 +21,7 @@ class Entry:
     caller: str
     arrived: float
     api: str = "chat"
+    asked: float = 0.0  # as `arrived`, but never inherited
     run: str = ""  # as decided
     ids: tuple[str, ...] = ()  # carried by the request
     without: tuple[str, ...] = ()

@@ -25,6 +25,7 @@ from luftpause.scheduler.core.model import GENERATIVE, Health, QueueKey, Replica
 from luftpause.scheduler.core.runs import lane_of
 from luftpause.scheduler.core.verdicts import candidates
 from luftpause_bench.sim.audit import Auditor
+from luftpause_bench.sim.pools import serves_model
 from luftpause_bench.sim.recount import recount
 from luftpause_bench.sim.world import BrokenPromiseError, World
 
@@ -92,7 +93,8 @@ class Watcher:
                 home_is_kept(before, event, after, place)
             if len(fresh) == 1:
                 first_in_order(before, after, fresh[0])
-            batch = {place.replica for place in fresh if _is_batch(after.turns[place.turn])}
+            shares = after.settings.batch_min_share > 0.0
+            batch = set[str]() if shares else {place.replica for place in fresh if _is_batch(after.turns[place.turn])}
             if batch:
                 interactive_goes_first(before, after, batch, goes_on=bool(before.dirty))
         if after.open and not after.dirty:
@@ -109,6 +111,8 @@ class Watcher:
         """Expiry is for ends that nobody could report; else it would hide a place that is not given back."""
         for decision in step.decisions:
             if isinstance(decision, Expire) and decision.turn not in self.unreported:
+                if before.turns[decision.turn].placed < self._world.jumped_at:
+                    continue  # it was reported in time by clocks that stood still
                 dataplane = before.dataplanes[before.turns[decision.turn].dataplane]
                 assert not dataplane.connected, f"turn {decision.turn} expired at {decision.replica}, and its end was reported"
 
@@ -145,8 +149,9 @@ def may_be_placed(after: State, place: Place, report: ReplicaProbed | None) -> N
     """The replica is healthy, serves the model, and has room by what it last reported."""
     replica, turn = after.replicas[place.replica], after.turns[place.turn]
     where = f"turn {place.turn} at {place.replica}"
+    models = replica.models or ()
     assert replica.health is Health.HEALTHY, f"{where}, which is {replica.health.value}"
-    assert turn.model in (replica.models or ()), f"{where}, which does not serve {turn.model}"
+    assert serves_model(models, turn.model), f"{where}, which does not serve {turn.model}"
     assert place.replica not in turn.without, f"{where}, which gave it back"
     assert after.dataplanes[turn.dataplane].connected, f"{where}, and {turn.dataplane} is lost"
     assert place.replica not in after.dataplanes[turn.dataplane].unusable, f"{where}, whose key {turn.dataplane} lacks"
@@ -159,7 +164,7 @@ def may_be_placed(after: State, place: Place, report: ReplicaProbed | None) -> N
     if replica.cap is not None:
         cap = min(cap, max(1, replica.cap))
     assert replica.in_flight <= max(cap, 1), f"{where}, which has {replica.in_flight} in flight and a cap of {cap}"
-    if turn.turn_class is TurnClass.BATCH:
+    if turn.turn_class is TurnClass.BATCH and not after.settings.batch_min_share:
         reserved = _reserved(after, place.replica, but=turn.run)
         assert replica.in_flight + reserved <= cap, f"{where}: batch in a place kept for a paused run ({reserved} kept, cap {cap})"
     most = after.settings.burst_turns_max
@@ -200,7 +205,7 @@ def _anchored(after: State, run: str, home: str, turn: Turn, *, paused: bool) ->
 
 def _serves(replica: Replica, turn: Turn) -> bool:
     barred = replica.removed or replica.name in turn.without
-    return replica.health is Health.HEALTHY and turn.model in (replica.models or ()) and not barred
+    return replica.health is Health.HEALTHY and serves_model(replica.models or (), turn.model) and not barred
 
 
 # ---- order ------------------------------------------------------------------------------------------------------

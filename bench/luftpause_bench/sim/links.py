@@ -38,10 +38,10 @@ class Way(Generic[Batch]):
         """The sending side ends it, behind what it has sent."""
         self._later(self._end)
 
-    def break_off(self) -> None:
+    def break_off(self, seconds_max: float = 0.5) -> None:
         """The receiver learns sooner or later that it broke; what was on its way is lost."""
         self.lost = True
-        self._world.at(self._world.between(0.0, 0.5), lambda: self._receiver.do(self._end))
+        self._world.at(self._world.between(0.0, seconds_max), lambda: self._receiver.do(self._end))
 
     def stall(self, seconds: float) -> None:
         """Nothing arrives for so long, then everything."""
@@ -66,9 +66,10 @@ class Link:
         self.up = up
         self.down = down
 
-    def break_off(self) -> None:
-        self.up.break_off()
-        self.down.break_off()
+    def break_off(self, seconds_max: float = 0.5) -> None:
+        """Either side learns of it on its own, within so many seconds."""
+        self.up.break_off(seconds_max)
+        self.down.break_off(seconds_max)
 
     def go_dumb(self, *, up: bool = True, down: bool = True) -> None:
         """Half-open: the stream neither breaks nor delivers."""

@@ -55,7 +55,7 @@ def _nowhere(*_: Any) -> str:
     return ""
 
 
-def _as_it_was(replica: Replica) -> Replica:
+def _as_it_was(replica: Replica, *_: Any) -> Replica:
     return replica
 
 

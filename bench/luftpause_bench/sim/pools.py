@@ -12,6 +12,11 @@ BURST_MIN: Final = 8
 GONE: Final = ReplicaSpec("", "")  # of a replica that is not configured (any more)
 
 
+def serves_model(models: tuple[str, ...], model: str) -> bool:
+    """`*` in a name stands for anything."""
+    return model in models or any("*" in name and fnmatchcase(model, name) for name in models)
+
+
 @dataclass(slots=True, eq=False)
 class Pool:
     """A replica. `most` is the most that may be in flight by its reports and its own answers: none, if nothing caps it."""
@@ -31,6 +36,7 @@ class Pool:
     misses: int = 0
     delivered_at: float = -inf
     refused: bool = False  # it gave a turn back as busy since its last good probe
+    full_when_empty: bool = False  # and did so with nothing of ours in flight
     rests: bool = False  # what is placed there is not known well enough
     passes_most: int | None = None  # as `most`, for single passes
     pass_refused: bool = False
@@ -67,7 +73,7 @@ class Pool:
         self.reports += 1
         self.fresh = self.peak = 0
         self.passes_most = max(self.passes_most or 0, self.passes) + 1 if self.pass_refused else None
-        self.refused = self.pass_refused = self.rests = False
+        self.refused = self.full_when_empty = self.pass_refused = self.rests = False
 
     def is_full(self, *, generative: bool) -> None:
         """It gave a turn back, which is not counted any more."""
@@ -78,6 +84,7 @@ class Pool:
         self.most = max(1, self.flying if self.most is None else min(self.most, self.flying))
         self.peak = 0
         self.refused = True
+        self.full_when_empty = self.flying == 0
 
     def configured(self, spec: ReplicaSpec) -> "Pool":
         """As it is from now on. What has changed in any way begins anew: the books then know less, and ask for less."""
@@ -99,8 +106,8 @@ class Pool:
     # ---- questions ----------------------------------------------------------------------------------------------
 
     def serves(self, model: str) -> bool:
-        """`*` in a configured name stands for anything."""
-        return any(fnmatchcase(model, name.replace("[", "[[]").replace("?", "[?]")) for name in self.models)
+        """Whether it is configured for this model, or has said so."""
+        return serves_model(self.models, model)
 
     def cap(self, now: float, settings: Settings) -> float:
         """Most generative turns that may be in flight there; at least 1, except by configuration."""

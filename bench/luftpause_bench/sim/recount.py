@@ -146,6 +146,7 @@ def timers(state: State, flying: list[Turn]) -> None:
         expected |= {(Timer.HOLD, turn.id, "") for turn in state.turns.values() if turn.phase is TurnPhase.HELD}
     expected |= {(Timer.TWIN, *key) for key in state.twins}
     assert list(state.ended_order) == sorted((at, key) for key, at in state.ended_runs.items())
+    assert len(state.ended_runs) <= state.settings.ended_runs_max
     if state.ended_runs:
         expected.add((Timer.TOMBSTONE, "", ""))
     expected |= {(Timer.RESPONSE, response, principal) for principal, response in state.responses}

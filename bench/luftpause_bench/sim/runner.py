@@ -4,8 +4,9 @@ import asyncio
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -55,20 +56,39 @@ def run(seed: int, *, thorough: bool = False, again: bool = True) -> Report:
     """
     if not __debug__:
         raise RuntimeError("python -O leaves out the assertions, so nothing would be checked: run it without -O")
-    life = _Life(seed, recount_from=0 if thorough else NEVER)
+    return _lived(seed, _stormy_world, thorough=thorough, again=again)
+
+
+def _lived(seed: int, scene: "Scene", *, thorough: bool = False, again: bool = True) -> Report:
+    life = _Life(seed, scene, recount_from=0 if thorough else NEVER)
     try:
         return life.live()
     except SeedFailedError:
         if again and not thorough:
-            _Life(seed, recount_from=life.recounted).live()
+            _Life(seed, scene, recount_from=life.recounted).live()
         raise
+
+
+def restarted_after_each_event(seed: int, seconds: float) -> int:
+    """
+    Live through a small world without any other fault, once for each of its events: right after that one, before its orders leave, the
+    scheduler dies; `seconds` later there is another. Returns how many events there were. Raises SeedFailedError.
+    """
+    events = _lived(seed, _small_world).events
+    for number in range(1, events + 1):
+        _lived(seed, partial(_small_world, dies_after=number, seconds=seconds))
+    return events
+
+
+Scene = Callable[[World, Watcher], Town]
 
 
 class _Life:
     """One life of the world of a seed; a seed's lives are the same, whatever is checked."""
 
-    def __init__(self, seed: int, *, recount_from: int) -> None:
+    def __init__(self, seed: int, scene: Scene, *, recount_from: int) -> None:
         self._world = World(seed)
+        self._scene = scene
         self._watcher = Watcher(self._world, recount_from=recount_from)
 
     @property
@@ -81,7 +101,7 @@ class _Life:
         try:
             with _quiet():
                 # A session keeps its end in a future, and those want a loop; nothing is ever awaited.
-                return asyncio.run(_world(world, self._watcher))
+                return asyncio.run(_lives(world, self._watcher, self._scene))
         except Exception as error:  # noqa: BLE001 (whatever it is, the seed must be told)
             cause = error.__cause__ if isinstance(error, CoreFailedError) and error.__cause__ is not None else error
             raise SeedFailedError(world.seed, _told(cause), world.trace(TRACE_LINES)) from cause
@@ -96,11 +116,8 @@ def _told(cause: BaseException) -> str:
     return text
 
 
-async def _world(world: World, watcher: Watcher) -> Report:
-    town = Town(world, weather.settings(world), weather.replicas(world), watcher)
-    weather.people(world, town, STORM_SECONDS)
-    weather.faults(world, town, STORM_SECONDS)
-    world.run(lambda: False, at_most_seconds=STORM_SECONDS)
+async def _lives(world: World, watcher: Watcher, scene: Scene) -> Report:
+    town = scene(world, watcher)
     weather.heal(town)
     world.note("weather", "all is well from now on")
     world.run(town.settled, at_most_seconds=DRAIN_SECONDS_MAX)
@@ -108,10 +125,29 @@ async def _world(world: World, watcher: Watcher) -> Report:
     return Report(world.seed, watcher.events, watcher.placed, world.now, world.counts, world.trace(TRACE_LINES))
 
 
+def _stormy_world(world: World, watcher: Watcher) -> Town:
+    town = Town(world, weather.settings(world), weather.replicas(world), weather.spares(world), watcher)
+    weather.people(world, town, STORM_SECONDS)
+    weather.faults(world, town, STORM_SECONDS)
+    world.run(lambda: False, at_most_seconds=STORM_SECONDS)
+    return town
+
+
+def _small_world(world: World, watcher: Watcher, *, dies_after: int | None = None, seconds: float = 0.0) -> Town:
+    town = Town(world, weather.SMALL_SETTINGS, weather.small_replicas(), {}, watcher)
+    weather.few_people(world, town)
+    if dies_after is not None:
+        town.dies_once(dies_after, seconds)
+    world.run(lambda: False, at_most_seconds=1.0)  # by then all have come
+    world.run(town.settled, at_most_seconds=STORM_SECONDS)
+    return town
+
+
 def _ends_well(world: World, town: Town) -> None:
     """Everyone has an answer, nothing is left, the log leads here again, and time makes an end of all memories."""
     world.promise(all(agent.over for agent in town.agents), lambda: f"not answered: {town.waiting()}; {town.leftovers()}")
     world.promise(town.leftovers() == "", town.leftovers)
+    world.promise(town.revived() == "", town.revived)
     assert town.scheduler is not None
     town.watcher.replay(town.scheduler.host.state)
     state = _after_a_week(town.scheduler.host.state)

@@ -8,6 +8,7 @@ from typing import Final
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from luftpause.scheduler.core.events import ReplicaSpec
 from luftpause.scheduler.core.model import TurnPhase
+from luftpause.scheduler.core.runs import run_key
 from luftpause.scheduler.core.settings import Settings
 from luftpause_bench.sim.clients import Agent
 from luftpause_bench.sim.dataplanes import Dataplane, Stream
@@ -16,27 +17,34 @@ from luftpause_bench.sim.invariants import Watcher
 from luftpause_bench.sim.links import Link, Way
 from luftpause_bench.sim.schedulers import Scheduler
 from luftpause_bench.sim.turns import End, Exchange, Stage
-from luftpause_bench.sim.world import World
+from luftpause_bench.sim.world import START, World
 from luftpause_fakes.engine_model import EngineParams
+
+Made = tuple[EngineParams, tuple[str, ...]]  # what an engine can do, and the models that it says it serves
 
 DATAPLANES: Final = ("east", "west")
 KEY: Final = "HOSTED_KEY"  # west lacks it
+AGE_ERROR_SECONDS: Final = 1.0  # the end of a run is told by its age, and links take their time
 
 
 class Town:
     """Two dataplanes, one scheduler, two or three engines, and the agents."""
 
     def __init__(
-        self, world: World, settings: Settings, replicas: dict[ReplicaSpec, tuple[EngineParams, tuple[str, ...]]], watcher: Watcher
+        self, world: World, settings: Settings, replicas: dict[ReplicaSpec, Made], spares: dict[ReplicaSpec, Made], watcher: Watcher
     ) -> None:
         self.world = world
         self.settings = settings
         self.specs = tuple(replicas)
+        self.spares = tuple(spares)  # engines that are not configured at first
         self.models = tuple(dict.fromkeys(model for _, models in replicas.values() for model in models))
-        self.engines = {spec.name: EngineProcess(world, spec.name, *made) for spec, made in replicas.items()}
+        self.engines = {spec.name: EngineProcess(world, spec.name, *made) for spec, made in (replicas | spares).items()}
         self.agents: list[Agent] = []
         self.links: list[Link] = []
-        self.ended_runs: set[str] = set()
+        self.ended_runs: dict[tuple[str, str], float] = {}  # (run, principal): when somebody last ended it
+        self.placed_runs: dict[tuple[str, str], float] = {}  # when a turn of it last had a place
+        self.calm = True  # nothing has gone wrong yet, and nobody has left
+        self.died_at = 0.0  # when a dataplane last died
         self.configs = 0  # changes of the configuration
         self._over = 0  # all agents before this one are over
         self.watcher = watcher
@@ -83,6 +91,7 @@ class Town:
         if dataplane is None:
             return
         self.world.note(dataplane.name, "killed")
+        self.died_at = self.world.now
         if machine and dataplane.stream is not None:
             dataplane.stream.link.go_dumb()
         dataplane.dies()
@@ -119,14 +128,16 @@ class Town:
         """Was that sensible? Only what happened in this world may be the reason."""
         assert exchange is not None
         self.world.counts[f"refused {end.code}"] += 1
-        run = agent.last.run if agent.last else agent.run
         faults = any(engine.faulty_at > 0.0 for engine in self.engines.values())
         sensible = {
             "model_not_found": self.configs > 0,
             "replica_unusable": True,  # only if none but the hosted one is left
             "engine_unreachable": faults and bool(exchange.tried),
             "no_replica": self.settings.no_replica == "refuse" and (faults or self.configs > 0),
-            "run_ended": run in self.ended_runs or agent.run in self.ended_runs or bool(self.ended_runs),
+            "held_too_long": self.settings.hold_seconds_max is not None,
+            "too_many_held": self.settings.held_turns_max is not None,
+            "caller_held_too_many": self.settings.held_turns_per_caller_max is not None,
+            "run_ended": bool(self.ended_runs),
         }
         self.world.promise(sensible.get(end.code, False), lambda: f"{agent.name} was refused for no reason: {end}")
 
@@ -148,7 +159,7 @@ class Town:
         if known is None or known.session != session.id or not known.connected:
             return
         for exchange in dataplane.exchanges.values():
-            if exchange.stage is Stage.SENT:
+            if exchange.stage is Stage.SENT and exchange.sent_at > self.world.jumped_at:
                 turn = state.turns.get(exchange.ask.turn)
                 counted = turn is not None and turn.phase is TurnPhase.IN_FLIGHT and turn.replica == exchange.replica
                 text = f"{exchange.ask.turn} is at {exchange.replica} and not counted there"
@@ -182,6 +193,31 @@ class Town:
             found += [f"{dataplane.name}: a waiter failed"] * ledger.counts["waiter_failed"]
         found += [f"engine {engine.name} works on {sorted(engine.hearing)}" for engine in self.engines.values() if engine.hearing]
         return "; ".join(found)
+
+    def revived(self) -> str:
+        """Which ended runs are remembered although they had no turn since: empty if none."""
+        assert self.scheduler is not None
+        for (run, principal), ended in self.ended_runs.items():
+            if max(self.placed_runs.get((run, principal), 0.0), self.died_at) + AGE_ERROR_SECONDS > ended:
+                continue  # it went on, or who knew of its end may have died
+            if run_key(principal, run) in self.scheduler.host.state.runs:
+                return f"the scheduler remembers {run}, which was ended at {ended - START:.4f}"
+            for dataplane in self.places:
+                if dataplane is not None and any((each.id, each.principal) == (run, principal) for each in dataplane.memory.runs.values()):
+                    return f"{dataplane.name} remembers {run}, which was ended at {ended - START:.4f}"
+        return ""
+
+    def dies_once(self, events: int, seconds: float) -> None:
+        """The scheduler dies after so many events; so many seconds later there is another."""
+        assert self.scheduler is not None
+        first = self.scheduler
+        first.dies_after = events
+
+        def dies() -> None:
+            self.stop_scheduler(machine=False)
+            self.world.at(seconds, self.start_scheduler)
+
+        first.on_death = dies
 
     def waiting(self) -> str:
         """Which agents are not over, and why."""

@@ -52,6 +52,7 @@ class Exchange:
         self.ask = ask
         self.stage = Stage.HELD
         self.replica = ""
+        self.sent_at = 0.0
         self.reason = ""  # why it is held
         self.tried: set[str] = set()  # replicas that it was placed at
         self._dataplane = dataplane
@@ -106,7 +107,7 @@ class Exchange:
         if not engine.up:
             self._elsewhere()
             return
-        self.stage = Stage.SENT
+        self.stage, self.sent_at = Stage.SENT, self._world.now
         self._dataplane.ledger.started(self.ask.turn)
         request = EngineRequest(self._request, self._work.prompt, self._work.answer)
         engine.take(request, lambda output: self._dataplane.do(lambda: self._hear(attempt, output)))

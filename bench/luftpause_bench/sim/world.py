@@ -28,6 +28,7 @@ class World:
         self.seed = seed
         self.chance = Random(seed)
         self.now = START
+        self.jumped_at = 0.0  # when clocks last jumped
         self.counts: Counter[str] = Counter()
         self.broken: BrokenPromiseError | None = None
         self._trace: deque[tuple[float, str, object]] = deque(maxlen=TRACE_LINES_MAX)
@@ -53,13 +54,20 @@ class World:
             if not self._heap or self._heap[0][0] > end:
                 self.now = end
                 return until()
-            self.now, _, happening = heapq.heappop(self._heap)
+            due, _, happening = heapq.heappop(self._heap)
+            self.now = max(self.now, due)  # after a jump everything comes late
             happening()
             self._happened += 1
             self.promise(self._happened < HAPPENINGS_MAX, lambda: "the world turns round on one spot")
             if self.broken is not None:  # said where an exception would have been swallowed
                 raise self.broken
         return True
+
+    def jump(self, seconds: float) -> None:
+        """Every clock goes forward at once, as after a suspend; what was due in between happens now, late, in order."""
+        self.note("world", f"clocks jump by {seconds} s")
+        self.now += seconds
+        self.jumped_at = self.now
 
     def name(self, prefix: str) -> str:
         """A fresh name."""

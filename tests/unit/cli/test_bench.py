@@ -2,11 +2,11 @@
 
 import json
 
-import pytest
 from typer.testing import CliRunner
 
 from luftpause.cli.app import app
-from luftpause.scheduler.core import admission
+from luftpause_bench.sim.hunting import hunt
+from luftpause_bench.sim.mutants import MUTANTS, alive
 
 
 def called(*arguments: str) -> tuple[int, str]:
@@ -33,15 +33,18 @@ def test_one_seed_shows_what_happened_last() -> None:
     assert "seed 103: every promise was kept" in text
 
 
-def test_a_broken_promise_is_named_with_the_command_that_shows_it_and_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "limit", lambda replica, settings: 1 << 30)
-    code, text = called("sim", "--seeds", "1", "--first-seed", "25", "--jobs", "1")
-    assert code == 1
-    assert "1 failed" in text
-    assert "again: luftpause bench sim --seed 25" in text
-    code, text = called("sim", "--seed", "25", "--json")
-    assert code == 1
-    assert "in flight and a cap of" in json.loads(text)["broken"]
+def test_a_broken_promise_is_named_with_the_command_that_shows_it_and_exits_with_1() -> None:
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == "no cap")
+    seed = hunt(mutant).seed
+    assert seed is not None
+    with alive(mutant):
+        code, text = called("sim", "--seeds", "1", "--first-seed", str(seed), "--jobs", "1")
+        assert code == 1
+        assert "1 failed" in text
+        assert f"again: luftpause bench sim --seed {seed}" in text
+        code, text = called("sim", "--seed", str(seed), "--json")
+        assert code == 1
+        assert "in flight and a cap of" in json.loads(text)["broken"]
 
 
 def test_what_an_event_costs_is_asked_with_its_own_options() -> None:
