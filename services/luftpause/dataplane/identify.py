@@ -105,9 +105,17 @@ def _harness_run(headers: Headers) -> tuple[str, str]:
         return _within(session, agent), _within(session, above) if above else session
     codex = _id(headers, b"session-id")
     if codex:
-        return codex, ""
+        return _codex_thread(headers, codex)
     opencode = _id(headers, b"x-session-id")
     return opencode, _id(headers, b"x-parent-session-id") if opencode else ""
+
+
+def _codex_thread(headers: Headers, session: str) -> tuple[str, str]:
+    """A session's sub-agents share its id; each is a thread. The first thread has the session's id."""
+    thread = _id(headers, b"thread-id")
+    if not thread or thread == session:
+        return session, ""
+    return thread, _id(headers, b"x-codex-parent-thread-id") or session
 
 
 def _within(session: str, agent: str) -> str:
