@@ -42,11 +42,13 @@ class DirectiveError(ValueError):
 
 
 def directives(texts: list[str]) -> Directives:
-    """Raises DirectiveError."""
+    """Arguments may hold directives for somebody else, as a sub-agent's task does. Raises DirectiveError."""
     ordered = Directives()
     for text in texts:
-        for opening in _OPENING.finditer(text):
-            ordered = structs.replace(ordered, **_read(text, opening.end())[0])
+        at = 0
+        while opening := _OPENING.search(text, at):
+            values, at = _read(text, opening.end())
+            ordered = structs.replace(ordered, **values)
     return ordered
 
 

@@ -89,6 +89,14 @@ def test_a_directive_sets_number_tool_arguments_and_ids() -> None:
     assert len(said("Do it [calls=3 parallel=2]", "one", "two").calls) == 1
 
 
+def test_a_directive_in_the_arguments_of_another_is_for_whoever_gets_them() -> None:
+    inner = 'Dig. [calls=2 tool=other args={"query":"deep"}]'
+    task = f"Delegate. [calls=1 tool=lookup args={json.dumps({'prompt': inner})}]"
+    (call,) = said(task).calls
+    assert (call.name, json.loads(call.arguments)) == ("lookup", {"prompt": inner})
+    assert without_directives(task) == "Delegate."
+
+
 @pytest.mark.parametrize(
     ("ordered", "ids"), [("ids=call_0", ["call_0", "call_0"]), ("ids=none", ["", ""]), ("ids=count", ["call_0", "call_1"])]
 )
