@@ -158,6 +158,7 @@ async def test_a_scheduler_that_stands_still_is_an_outage_on_both_sides_and_no_t
     assert (after[0] - before[0], after[1] - before[1]) == (asked, asked)
 
 
+@pytest.mark.slow
 async def test_a_dataplane_that_stands_still_is_an_outage_on_both_sides_and_its_turns_are_counted_again(whole: Cluster) -> None:
     said, missed = outages(whole.planes["dp-1"]), silences(whole.scheduler)
     before = await engine_turns(whole)

@@ -119,6 +119,7 @@ async def kill_and_restart(whole: Cluster, load: Load) -> tuple[float, float]:
     return first - killed, first - back
 
 
+@pytest.mark.slow
 async def test_killed_again_and_again_under_load_no_client_notices_and_all_counts_are_right(tmp_path: Path) -> None:
     async with cluster(tmp_path, engines=[ENGINE, ENGINE]) as whole:
         asleep = await sleepers(whole)

@@ -55,6 +55,7 @@ async def client(http: httpx.AsyncClient, base_url: str, number: int, until: flo
     return took
 
 
+@pytest.mark.slow
 async def test_with_four_slots_and_twelve_clients_luftpause_holds_the_rest_and_llama_cpp_defers_next_to_nothing(tmp_path: Path) -> None:
     needs_llama()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
