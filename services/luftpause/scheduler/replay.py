@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from luftpause.kit.errors import LuftpauseError
 from luftpause.scheduler.core.decide import decide
 from luftpause.scheduler.core.decisions import Step
 from luftpause.scheduler.core.events import Event
@@ -56,6 +57,14 @@ class Replayed(Struct, frozen=True):
     state: State
 
 
+class CoreFailedError(LuftpauseError):
+    """The core raised on an event of the log."""
+
+    def __init__(self, entry: Entry, error: Exception) -> None:
+        line = entry.line.decode(errors="replace")[:400].rstrip("\n")
+        super().__init__(f"the core failed on event {entry.number} ({type(error).__name__}: {error}): {line}", code="core_failed")
+
+
 class Log:
     """A log that is read line by line, once. Raises NoLogError when its lines are not those of a log."""
 
@@ -85,7 +94,7 @@ def _entry(number: int, line: bytes) -> Entry:
 
 
 def replay(lines: Iterable[bytes], *, differences_max: int = DIFFERENCES_MAX) -> Replayed:
-    """Run a log through `decide`. Raises NoLogError."""
+    """Run a log through `decide`. Raises NoLogError; CoreFailedError."""
     log = Log(lines)
     state = start_of(log.header)
     count = decisions = different = 0
@@ -93,7 +102,7 @@ def replay(lines: Iterable[bytes], *, differences_max: int = DIFFERENCES_MAX) ->
     before: deque[bytes] = deque(maxlen=BEFORE_SHOWN)
     for entry in log:
         count = entry.number
-        step = decide(state, entry.event)
+        step = _decided(state, entry)
         state = step.state
         decisions += len(step.decisions)
         replayed = again(step)
@@ -103,6 +112,13 @@ def replay(lines: Iterable[bytes], *, differences_max: int = DIFFERENCES_MAX) ->
                 differences.append(Difference(entry.number, entry.line, entry.decisions, replayed, tuple(before)))
         before.append(entry.line)
     return Replayed(log.header, count, decisions, different, tuple(differences), log.torn, log.end, state)
+
+
+def _decided(state: State, entry: Entry) -> Step:
+    try:
+        return decide(state, entry.event)
+    except Exception as error:
+        raise CoreFailedError(entry, error) from error
 
 
 def again(step: Step) -> Decisions:

@@ -137,6 +137,17 @@ def test_what_is_no_log_is_told(tmp_path: Path, text: bytes, message: str) -> No
         run(str(path))
 
 
+def test_an_event_on_which_the_core_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(state: object, event: object) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr("luftpause.scheduler.replay.decide", failing)
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"".join(lines_of(up())))
+    with pytest.raises(LuftpauseError, match=r"the core failed on event 1 \(KeyError: 'lost'\): .*Resync"):
+        run(str(path))
+
+
 def test_a_directory_names_its_logs_and_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(LuftpauseError, match=r"is a directory; name one log in it: closed_loop\.jsonl, "):
         run(str(RECORDINGS))
