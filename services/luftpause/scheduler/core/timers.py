@@ -165,8 +165,8 @@ def _retell(d: Draft, turn: Turn, judged: Refusal | HoldReason | None, able: lis
         return
     reason = judged
     if reason is None:
-        reason = turn.reason
-        if reason is None or reason in PASSING:  # else: why it is full may change with every turn that ends; that is not news
+        reason = turn.reason  # why a pool is full may change with every turn that ends: that is not news
+        if reason is None or reason in PASSING or waits_for != turn.waits_for:
             reason = full_reason(d, turn, queue_key(d, turn), able)
     if reason is not turn.reason or waits_for != turn.waits_for:
         d.expiries_left -= 1
