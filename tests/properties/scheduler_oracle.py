@@ -380,7 +380,7 @@ class Oracle:
         lane = run.lanes.get(model) if run else None
         home = lane.home if lane else ""
         generating = any(t.replica and t.run == turn.run and t.asked.model == model for t in self.turns.values())
-        only = turn.bound or (home if lane and (generating or lane.branches) else "")
+        only = home if lane and (generating or lane.branches) else turn.bound
         turn.only = only if self.settings.stickiness == "strict" else ""
         if turn.only in hoped:
             able = [only] if only in able else []  # one that has not been probed yet is waited for

@@ -24,11 +24,11 @@ def strict_home(d: Draft, turn: Turn) -> str:
     """The only replica for this turn while it can serve: its lane generates or is paused there, or it stores the previous response."""
     if turn.kind != GENERATIVE or d.settings.stickiness == "off":
         return ""
-    if turn.kept_home:
+    if turn.kept_home and turn.previous_response:
         return turn.kept_home
     run = d.runs.get(turn.run)
     lane = lane_of(run, turn.model) if run else None
-    return lane.home if lane and (lane.in_flight or lane.branches) else ""
+    return lane.home if lane and (lane.in_flight or lane.branches) else turn.kept_home
 
 
 def hold_new(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason) -> None:

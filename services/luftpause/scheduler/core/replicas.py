@@ -81,15 +81,15 @@ def configured(d: Draft, e: ConfigChanged) -> None:
         if name not in names:
             _forget_load(d, d.replicas[name])
             put_replica(d, replace(d.replicas[name], removed=True))
+    moved = [spec.name for spec in e.replicas if d.urls.get(spec.name, spec.url) != spec.url]
     for spec in e.replicas:
-        moved = d.urls.get(spec.name, spec.url) != spec.url
-        if moved:
-            homes_gone(d, spec.name)
         replica = _configured(d, d.replicas.get(spec.name), spec)
-        put_replica(d, replace(replica, since=d.now) if moved else replica)
+        put_replica(d, replace(replica, since=d.now) if spec.name in moved else replica)
         d.urls = d.urls.set(spec.name, spec.url)
     d.names = names
     replicas_changed(d)
+    for name in moved:  # held turns are queued anew by what the replicas are from now on
+        homes_gone(d, name)
     d.decisions.append(ReplicasChanged())
 
 
