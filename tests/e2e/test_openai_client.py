@@ -1,92 +1,169 @@
-"""Does the official `openai` client work through the proxy unchanged, and is its run recognised without any header?"""
+"""Does the official `openai` package work through the proxy unchanged, each way of calling it, and is each tool loop one run?"""
 
-from collections.abc import AsyncGenerator
-from pathlib import Path
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-import httpx
+import openai
 import pytest
-from openai import AsyncOpenAI
 
-from tests.support.processes import running
+from tests.support.cluster import Cluster
+from tests.support.proxied import FACT, MODEL, PARAMETERS, TASK, TURNS, Watch, nothing_left, used
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="package")]
 
-TOOLS: list[Any] = [{
-    "type": "function",
-    "function": {
-        "name": "lookup", "description": "Look a fact up.",
-        "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
-    },
-}]  # fmt: skip
-TASK: list[Any] = [{"role": "user", "content": "Look up when tides are highest. [calls=1 tool=lookup]"}]
-RUN_ID = "x-luftpause-run-id"
+Ask = Callable[..., Awaitable[Any]]
+TASK_MESSAGE = {"role": "user", "content": TASK}
 
 
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncGenerator[AsyncOpenAI]:
-    async with (
-        running("up", "--free-ports", "--state", str(tmp_path / "state"), folder=tmp_path) as stack,
-        httpx.AsyncClient(trust_env=False, timeout=60) as http,
-        AsyncOpenAI(base_url=stack.at["base_url"], api_key="unused", http_client=http) as openai,
-    ):
-        yield openai
+def of_openai(proxy: Cluster, watch: Watch, **more: Any) -> openai.OpenAI:
+    return openai.OpenAI(base_url=proxy.url(), api_key="unused", http_client=watch.client(), **({"max_retries": 0} | more))
 
 
-async def test_the_official_client_works_and_its_second_turn_is_the_same_run(client: AsyncOpenAI) -> None:
-    (model,) = [model.id async for model in client.models.list()]
-    await _without_streaming(client, model)
-    await _streaming(client, model)
+def of_async_openai(proxy: Cluster, watch: Watch, **more: Any) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=proxy.url(), api_key="unused", http_client=watch.async_client(), **({"max_retries": 0} | more))
 
 
-async def _without_streaming(client: AsyncOpenAI, model: str) -> None:
-    first = await client.chat.completions.with_raw_response.create(model=model, messages=TASK, tools=TOOLS)
-    message = first.parse().choices[0].message
-    assert first.parse().choices[0].finish_reason == "tool_calls"
-    assert message.tool_calls
-    answer: Any = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "At new moon and full moon."}
-    second = await client.chat.completions.with_raw_response.create(
-        model=model, messages=[*TASK, message.model_dump(exclude_none=True), answer], tools=TOOLS
-    )
-    assert second.parse().choices[0].finish_reason == "stop"
-    assert "new moon" in (second.parse().choices[0].message.content or "")
-    assert first.headers[RUN_ID] == second.headers[RUN_ID]
-    other = await client.chat.completions.with_raw_response.create(model=model, messages=TASK, tools=TOOLS)
-    assert other.headers[RUN_ID] != first.headers[RUN_ID]
+# ---- Chat Completions ---------------------------------------------------------------------------------------------------
+
+FUNCTIONS: list[Any] = [
+    {"type": "function", "function": {"name": name, "description": f"To {name}.", "parameters": schema, "strict": True}}
+    for name, schema in PARAMETERS.items()
+]
 
 
-async def _streaming(client: AsyncOpenAI, model: str) -> None:
-    run, text, calls = await _stream(client, model, TASK)
-    assert text == ""
-    (call,) = calls
-    history = [
-        *TASK,
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": call["id"], "content": "At new moon."},
-    ]
-    again, text, calls = await _stream(client, model, history)
-    assert calls == []
-    assert "new moon" in text
-    assert again == run
+async def chat_loop(ask: Ask) -> str:
+    messages: list[Any] = [TASK_MESSAGE]
+    while True:
+        message = await ask(model=MODEL, messages=messages, tools=FUNCTIONS)
+        if not message.tool_calls:
+            return message.content
+        calls = [
+            {"id": each.id, "type": "function", "function": {"name": each.function.name, "arguments": each.function.arguments}}
+            for each in message.tool_calls
+        ]
+        messages.append({"role": "assistant", "content": message.content, "tool_calls": calls})
+        for call in calls:
+            content = used(call["function"]["name"], json.loads(call["function"]["arguments"]))
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": content})
 
 
-async def _stream(client: AsyncOpenAI, model: str, messages: list[Any]) -> tuple[str, str, list[dict[str, Any]]]:
-    """Run id, text and tool calls of a streamed turn."""
-    raw = await client.chat.completions.with_raw_response.create(
-        model=model, messages=messages, tools=TOOLS, stream=True, stream_options={"include_usage": True}
-    )
-    text, usage = "", None
-    calls: dict[int, dict[str, Any]] = {}
-    async for chunk in raw.parse():
-        usage = chunk.usage or usage
-        for choice in chunk.choices:
-            text += choice.delta.content or ""
-            for delta in choice.delta.tool_calls or []:
-                call = calls.setdefault(delta.index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
-                call["id"] += delta.id or ""
-                if delta.function:
-                    call["function"]["name"] += delta.function.name or ""
-                    call["function"]["arguments"] += delta.function.arguments or ""
-    assert usage is not None
-    assert usage.completion_tokens > 0
-    return raw.headers[RUN_ID], text, [calls[index] for index in sorted(calls)]
+def chat_asks(client: openai.OpenAI, aclient: openai.AsyncOpenAI) -> dict[str, Ask]:
+    def plain(**asked: Any) -> Any:
+        return client.chat.completions.create(**asked).choices[0].message
+
+    def streamed(**asked: Any) -> Any:
+        with client.chat.completions.stream(**asked, stream_options={"include_usage": True}) as stream:
+            final = stream.get_final_completion()
+        assert final.usage
+        assert final.usage.completion_tokens > 0
+        return final.choices[0].message
+
+    async def awaited(**asked: Any) -> Any:
+        return (await aclient.chat.completions.create(**asked)).choices[0].message
+
+    async def streamed_async(**asked: Any) -> Any:
+        async with aclient.chat.completions.stream(**asked) as stream:
+            return (await stream.get_final_completion()).choices[0].message
+
+    return {"sync": in_thread(plain), "sync streamed": in_thread(streamed), "async": awaited, "async streamed": streamed_async}
+
+
+def in_thread(function: Callable[..., Any]) -> Ask:
+    async def ask(**asked: Any) -> Any:
+        return await asyncio.to_thread(function, **asked)
+
+    return ask
+
+
+WAYS = pytest.mark.parametrize("way", ["sync", "sync streamed", "async", "async streamed"])
+
+
+@WAYS
+async def test_a_chat_with_tools_is_one_run(proxy: Cluster, way: str) -> None:
+    watch = Watch()
+    with of_openai(proxy, watch) as client:
+        async with of_async_openai(proxy, watch) as aclient:
+            answer = await chat_loop(chat_asks(client, aclient)[way])
+    assert FACT in answer
+    assert "The sum is" in answer
+    watch.one_run(TURNS)
+    await nothing_left(proxy)
+
+
+# ---- Responses ----------------------------------------------------------------------------------------------------------
+
+RESPONSE_TOOLS: list[Any] = [{"type": "function", **each["function"]} for each in FUNCTIONS]
+
+
+async def responses_loop(ask: Ask) -> str:
+    items: list[Any] = [TASK_MESSAGE]
+    while True:
+        response = await ask(model=MODEL, input=items, tools=RESPONSE_TOOLS, store=False)
+        assert response.status == "completed"
+        calls = [item for item in response.output if item.type == "function_call"]
+        if not calls:
+            return response.output_text
+        for call in calls:
+            said = {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments}
+            output = used(call.name, json.loads(call.arguments))
+            items += [said, {"type": "function_call_output", "call_id": call.call_id, "output": output}]
+
+
+def responses_asks(client: openai.OpenAI, aclient: openai.AsyncOpenAI) -> dict[str, Ask]:
+    def plain(**asked: Any) -> Any:
+        return client.responses.create(**asked)
+
+    def streamed(**asked: Any) -> Any:
+        with client.responses.stream(**asked) as stream:
+            return stream.get_final_response()
+
+    async def awaited(**asked: Any) -> Any:
+        return await aclient.responses.create(**asked)
+
+    async def streamed_async(**asked: Any) -> Any:
+        async with aclient.responses.stream(**asked) as stream:
+            return await stream.get_final_response()
+
+    return {"sync": in_thread(plain), "sync streamed": in_thread(streamed), "async": awaited, "async streamed": streamed_async}
+
+
+@WAYS
+async def test_responses_with_tools_are_one_run(proxy: Cluster, way: str) -> None:
+    watch = Watch()
+    with of_openai(proxy, watch) as client:
+        async with of_async_openai(proxy, watch) as aclient:
+            answer = await responses_loop(responses_asks(client, aclient)[way])
+    assert FACT in answer
+    watch.one_run(TURNS)
+    await nothing_left(proxy)
+
+
+async def test_stored_responses_are_continued_by_their_id_alone(proxy: Cluster) -> None:
+    watch, previous, said = Watch(), None, ""
+    with of_openai(proxy, watch) as client:
+        items: list[Any] = [TASK_MESSAGE]
+        while items:
+            response = client.responses.create(model=MODEL, input=items, tools=RESPONSE_TOOLS, previous_response_id=previous)
+            previous, said = response.id, response.output_text
+            items = [
+                {"type": "function_call_output", "call_id": item.call_id, "output": used(item.name, json.loads(item.arguments))}
+                for item in response.output if item.type == "function_call"
+            ]  # fmt: skip
+        assert "The sum is" in said
+        again = client.responses.create(model=MODEL, input="And lowest? [calls=0]", previous_response_id=previous)
+        assert again.previous_response_id == previous
+    watch.one_run(TURNS + 1)
+    await nothing_left(proxy)
+
+
+async def test_embeddings_come_in_order_and_belong_to_no_run(proxy: Cluster) -> None:
+    watch = Watch()
+    with of_openai(proxy, watch) as client:
+        found = client.embeddings.create(model=MODEL, input=["high tide", "low tide"]).data
+        (alone,) = client.embeddings.create(model=MODEL, input="low tide").data
+    assert [each.index for each in found] == [0, 1]
+    assert found[1].embedding == pytest.approx(alone.embedding)
+    assert found[0].embedding != pytest.approx(alone.embedding)
+    await nothing_left(proxy)
