@@ -48,6 +48,8 @@ def test_a_broken_promise_is_named_with_the_command_that_shows_it_and_exits_with
 
 
 def test_what_an_event_costs_is_asked_with_its_own_options() -> None:
-    code, text = called("decide_cost", "--runs", "10", "--events", "20", "--passes", "1")
+    code, text = called("decide_cost", "--runs", "10", "--events", "20", "--passes", "1", "--memory-runs", "40", "--json")
     assert code == 0
-    assert "placements" in text
+    found = json.loads(text)
+    assert [(row["runs"], row["events"]) for row in found["costs_microseconds"]] == [(10, 20)]
+    assert 0 < found["memory"]["bytes_per_run"] < 10_000
