@@ -131,8 +131,12 @@ class World:
     def check_homes(self, before: State, event: Event, placed: list[Place]) -> None:
         """A generating or paused lane doesn't move while its home can serve."""
         touched = before.turns.get(getattr(event, "turn", ""))
+        moved: set[tuple[str, str, str]] = set()  # a turn whose dataplane can't use the home took its lane elsewhere, within this step
         for place in placed:
             turn = self.state.turns[place.turn]
+            if (turn.run, turn.model, place.replica) in moved:
+                continue
+            moved.add((turn.run, turn.model, place.replica))
             run = before.runs.get(turn.run)
             lane = lane_of(run, turn.model) if run else None
             if lane is None or not (lane.in_flight or lane.branches) or isinstance(event, RunEnded | Tick | Resync | Continue):
