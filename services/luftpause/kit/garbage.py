@@ -5,6 +5,9 @@ from typing import Final
 
 from luftpause.kit.clock import Clock, monotonic
 
+# Allocations until the first generation is collected, and its collections until the second is. Python's own 700 and 10 cost the scheduler
+# more: with these, at 10,000 runs, the slowest of a thousand events takes 0.2 instead of 0.6 ms, and 1 % take 80 instead of 91 us.
+YOUNG: Final = (5_000, 20)
 NEVER: Final = 2**31 - 1  # collections of the second generation until the third is collected
 
 # A full collection walks all that lives (38 ms at 10,000 runs), so it waits for a quiet moment; but not for ever.
@@ -18,7 +21,7 @@ class Garbage:
     def __init__(self, clock: Clock = monotonic) -> None:
         self._clock = clock
         self._before = gc.get_threshold()
-        gc.set_threshold(*self._before[:2], NEVER)
+        gc.set_threshold(*YOUNG, NEVER)
         gc.collect()
         gc.freeze()  # what the start has made lives as long as the process
         self._last = clock()
