@@ -4,7 +4,7 @@
 the last two.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import Any, Literal, Protocol
 
@@ -47,6 +47,74 @@ class SpawnRequest(Struct, frozen=True):
     caller: str = ""
     owner: str | None = None  # None: whoever has the handle
     traceparent: str = ""
+    budget_tokens: int | None = None  # prompt + completion; this and the next two limit the run's whole subtree, None: no limit
+    budget_tool_calls: int | None = None
+    budget_seconds: float | None = None
+    approve_tools: tuple[str, ...] = ()  # names or globs of tools that wait for a person, beside those marked destructive
+    tool_call_id: str = ""  # of the model's call that asked for this spawn, where the client told it; "": unknown
+    task_id: str | None = None  # of the MCP task that is a view of this run; found again by `Runs.of_task`, also after a restart
+
+
+class Amounts(Struct, frozen=True):
+    """Limits of a budget (None: no such limit), or what was used of it (never None)."""
+
+    tokens: int | None = None
+    tool_calls: int | None = None
+    seconds: float | None = None
+
+
+class BudgetKind(Enum):
+    """As it stands in `budget exceeded: <which> <used>/<limit>` and in the JSON of budgets."""
+
+    TOKENS = "tokens"
+    TOOL_CALLS = "toolCalls"
+    SECONDS = "seconds"
+
+
+class Budget(Struct, frozen=True):
+    """A run's budget. `used` is that of its subtree; `exceeded`: the first limit that was passed, for ever."""
+
+    limits: Amounts
+    used: Amounts
+    exceeded: BudgetKind | None = None
+
+
+class PendingApproval(Struct, frozen=True):
+    """A tool call that waits for a person. `id` is unique within the run and never used again, also after a restart."""
+
+    handle: str
+    id: str
+    tool: str
+    arguments: Json
+    asked_at: float  # seconds since the epoch
+
+    @property
+    def key(self) -> str:
+        """Unique among all runs: `<handle>/<id>`."""
+        return f"{self.handle}/{self.id}"
+
+
+class Decided(Struct, frozen=True):
+    """What became of an approval. `first` False: it was decided before; `allowed` is then what was decided, not what was asked for now."""
+
+    id: str
+    tool: str
+    allowed: bool
+    first: bool
+    run: "RunView"
+
+
+class Costs(Struct, frozen=True):
+    """Of one run, or of a run and all its descendants. Seconds are added up over turns and calls, also those at the same time."""
+
+    turns: int = 0
+    tool_calls: int = 0
+    failed_tool_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    turn_seconds: float = 0.0
+    tool_seconds: float = 0.0
 
 
 class RunView(Struct, frozen=True):
@@ -69,10 +137,33 @@ class RunView(Struct, frozen=True):
     parent: str | None = None
     children: tuple[str, ...] = ()
     doing: str = ""  # for progress messages: "held or generating", "tool lookup", ""
+    truncated: bool = False  # the answer was cut at the turn's length limit (`finish_reason: length`)
+    pending_approvals: tuple[PendingApproval, ...] = ()  # the oldest first; not empty exactly in state AwaitingApproval
+    budget: Budget | None = None  # None: the run has no limits of its own
+    turn_seconds: float = 0.0
+    tool_seconds: float = 0.0
+    subtree: Costs = Costs()  # this run and all its descendants
+    created_at: float = 0.0  # seconds since the epoch
+    ended_at: float | None = None
+    owner: str | None = None
+    task_id: str | None = None
+
+
+class Decision(Struct, frozen=True):
+    """What `decide` chose. `probabilities` sum to 1 over the scored labels; `unscored`: labels that the model did not consider."""
+
+    label: str
+    probabilities: dict[str, float]
+    unscored: tuple[str, ...]
+    model: str
 
 
 class Runs(Protocol):
-    """The runs of this runtime. Errors are LuftpauseError with codes unknown_handle, unknown_model, bad_argument, disk_full, stopping."""
+    """The runs of this runtime.
+
+    Errors are LuftpauseError with codes unknown_handle, unknown_model, bad_argument, disk_full, too_many_runs, stopping,
+    dataplane_unreachable.
+    """
 
     async def spawn(self, request: SpawnRequest) -> RunView:
         """Starts a run; `created` is on disk when this returns."""
@@ -84,8 +175,43 @@ class Runs(Protocol):
         mode: Literal["all", "any"],
         timeout_s: float,
         owner: str | None,
+        approvals_known: Collection[str] | None = None,
     ) -> tuple[RunView, ...]:
-        """The state of every handle, in order, when all (any) have ended or the time is over. Cancelling it touches no run."""
+        """The state of every handle, in order, when all (any) have ended or the time is over. Cancelling it touches no run.
+
+        With `approvals_known` it also returns once one of these runs has a pending approval whose `key` is not among these (at once, if
+        there is one already); None: approvals end no wait. The call passes the keys that it has asked about and is not to be woken for.
+        """
+        ...
+
+    async def approve(self, handle: str, allow: bool, approval_id: str | None, owner: str | None) -> Decided:
+        """Answers a pending approval; without an id the oldest. On disk when this returns. The first decision wins.
+
+        A decided approval: `Decided.first` is False. Raises LuftpauseError (`unknown_handle`; `bad_argument` naming the pending ones where
+        the id is unknown or the run waits for none).
+        """
+        ...
+
+    async def approval_over(self, handle: str, approval_id: str, owner: str | None) -> bool | None:
+        """Returns when this approval no longer waits: what was decided, None if the run ended instead. At once if so already.
+
+        To withdraw a question that somebody else has answered. Cancelling it touches nothing.
+        """
+        ...
+
+    async def decide(self, text: str, labels: Sequence[str] | None, model: str | None, caller: str) -> Decision:
+        """A single pass: which of `labels` (2 to 20) fits `text`; without labels a classifier's own labels.
+
+        `model` None: `runtime.default_model` (with labels), else the only fitting model that is served. Raises LuftpauseError.
+        """
+        ...
+
+    def of_task(self, task_id: str, owner: str | None) -> RunView:
+        """The run that was spawned with this `task_id`. Raises LuftpauseError (`unknown_handle`)."""
+        ...
+
+    def everything(self) -> tuple[RunView, ...]:
+        """All runs, whoever they belong to, parents before their children: for the status page."""
         ...
 
     def view(self, handle: str, owner: str | None) -> RunView: ...
@@ -160,6 +286,14 @@ class ModelClient(Protocol):
         """Generative models that are served; raises TurnError."""
         ...
 
+    async def classifiers(self) -> tuple[str, ...]:
+        """Single-pass models that are served; raises TurnError."""
+        ...
+
+    async def decide(self, model: str, text: str, labels: Sequence[str] | None, caller: str) -> Decision:
+        """One pass of a classifier, or with labels one token of a generative model; raises TurnError."""
+        ...
+
 
 # ---- towards the tools ------------------------------------------------------------------------------------------
 
@@ -176,6 +310,11 @@ class ToolSpec(Struct, frozen=True):
     idempotent: bool = False
     destructive: bool = False
 
+    @property
+    def needs_approval(self) -> bool:
+        """Does every call of it wait for a person? (`approve_tools` of a run may name more.)"""
+        return self.destructive and not self.read_only
+
 
 class ToolResult(Struct, frozen=True):
     """`text` is never empty; `failed`: the tool or the way to it said so."""
@@ -189,6 +328,7 @@ class ServerState(Struct, frozen=True):
     connected: bool
     error: str = ""
     tools: int = 0
+    notes: tuple[str, ...] = ()  # tools of this server that can't be used, and why
 
 
 class Toolbox(Protocol):
