@@ -35,7 +35,7 @@ log = Log("dataplane")
 
 async def serve(config: Config, *, announce: Path | None = None) -> None:
     """Run the dataplane until SIGTERM or SIGINT; writes where it listens to `announce`."""
-    link = SessionLink(config.dataplane)
+    link = SessionLink(config.dataplane, config.auth)
     plane = Dataplane(config.dataplane, link)
     async with stop_signals() as stop:
         session = asyncio.create_task(link.run())

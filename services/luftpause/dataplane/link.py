@@ -13,14 +13,15 @@ from luftpause.dataplane.memory import Memory
 from luftpause.dataplane.session import Call, Session, Timing
 from luftpause.dataplane.turns import Ask, Found, Replica, ReturnReason, Usage, Waiter
 from luftpause.kit import clock as clocks
-from luftpause.kit import protocol
-from luftpause.kit.config import DataplaneConfig
+from luftpause.kit import control, protocol
+from luftpause.kit.config import AuthConfig, DataplaneConfig
 from luftpause.kit.ids import new_boot_id
 from luftpause.kit.logs import Log
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 
 METHOD: Final = "/luftpause.kit.wire.v1.Scheduler/Session"
 SWEEP_SECONDS: Final = 60.0
+REASONS_MAX: Final = 16  # of one outage that are told
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_send_message_length", protocol.MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", protocol.MESSAGE_BYTES_MAX),
@@ -31,11 +32,16 @@ CHANNEL_OPTIONS: Final = (
 
 
 class SessionLink:
-    """The `turns.Scheduler` that speaks gRPC: one session at a time, a new one `reconnect_seconds` after the last ended."""
+    """
+    The `turns.Scheduler` that speaks gRPC: one session at a time, a new one `reconnect_seconds` after the last ended.
+
+    Raises ConfigError where the way to the scheduler can't be as safe as it must.
+    """
 
     def __init__(
         self,
         config: DataplaneConfig,
+        auth: AuthConfig | None = None,
         *,
         clock: clocks.Clock = clocks.monotonic,
         timing: Timing | None = None,
@@ -44,6 +50,8 @@ class SessionLink:
         memory = Memory(seconds=config.memory_seconds, runs_max=config.memory_runs_max)
         self.ledger = Ledger(memory, clock, send=self._put, send_soon=self._put_soon, environ=environ)
         self._config = config
+        self._credentials = control.channel_credentials(auth or AuthConfig(), config.scheduler)
+        self._metadata = control.metadata(auth or AuthConfig(), environ)
         self._clock = clock
         self._timing = timing or Timing()
         self._hello = pb.Hello(dataplane=config.name, boot=new_boot_id(), protocol=pb.Protocol(major=protocol.MAJOR, minor=protocol.MINOR))
@@ -61,12 +69,14 @@ class SessionLink:
         self._running = True
         sweeping = asyncio.ensure_future(self._sweep())
         try:
-            said = ""
+            said = set[str]()  # since there was a session: one that is refused again and again may break in different ways
             while not self._closing.is_set():
                 reason = await self._connect()
-                if reason != said and not self._closing.is_set():
+                if self._was_welcomed:
+                    said.clear()
+                if reason not in said and len(said) < REASONS_MAX and not self._closing.is_set():
                     self._log.warning("no session with the scheduler; turns are held", scheduler=self._config.scheduler, reason=reason)
-                said = "" if self._was_welcomed else reason
+                    said.add(reason)
                 await self._pause()
         finally:
             sweeping.cancel()
@@ -91,13 +101,13 @@ class SessionLink:
     async def _connect(self) -> str:
         """One session on a channel of its own; returns why it ended."""
         self._was_welcomed = False
-        channel = grpc.aio.insecure_channel(self._config.scheduler, options=CHANNEL_OPTIONS)
+        channel = self._channel()
         try:
             open_call = channel.stream_stream(
                 METHOD, request_serializer=pb.FactBatch.SerializeToString, response_deserializer=pb.OrderBatch.FromString
             )
             session = self._session = Session(
-                cast("Call", open_call()),
+                cast("Call", open_call(metadata=self._metadata)),
                 self.ledger,
                 hello=self._hello,
                 clock=self._clock,
@@ -110,6 +120,11 @@ class SessionLink:
         finally:
             self._session = None
             await channel.close()
+
+    def _channel(self) -> grpc.aio.Channel:
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(self._config.scheduler, options=CHANNEL_OPTIONS)
+        return grpc.aio.secure_channel(self._config.scheduler, self._credentials, options=CHANNEL_OPTIONS)
 
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):

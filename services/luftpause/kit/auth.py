@@ -5,6 +5,7 @@ their own: whoever comes with one is that caller, whatever its headers say. Neit
 """
 
 import hashlib
+import ipaddress
 import os
 import stat
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ import yaml
 from msgspec import Struct
 
 from luftpause.kit.clock import Clock, monotonic
-from luftpause.kit.errors import ConfigError
+from luftpause.kit.errors import ConfigError, LuftpauseError
 from luftpause.kit.logs import Log
 
 TOKEN: Final = "LUFTPAUSE_TOKEN"  # noqa: S105 (the variable's name)
@@ -25,6 +26,8 @@ TOKEN_CHARS_MAX: Final = 4096
 CALLER_CHARS_MAX: Final = 128
 FILE_BYTES_MAX: Final = 4 * 2**20
 LOOK_SECONDS: Final = 1.0  # the file is looked at this often
+SEEN_MAX: Final = 1024  # headers that opened the door and are remembered
+CHALLENGE: Final = "Bearer"  # what a 401 answers in `WWW-Authenticate`
 
 log = Log("auth")
 
@@ -50,10 +53,11 @@ class Tokens:
         self._stamp: Stamp | None = None
         self._looked_at = clock()
         self._known = self._own
+        self._seen: dict[bytes | None, Access] = {}
         self._problem = ""  # of the file, as it was told last
         if file is not None:
             self._stamp = _stamp(file)
-            self._known = self._own | _read(file)
+            self._known = self._with(file)
 
     @property
     def required(self) -> bool:
@@ -64,27 +68,42 @@ class Tokens:
         Whose token it is; None: it opens nothing.
 
         `authorization` is that header (`Bearer`, in any case), `api_key` the header `x-api-key` of Anthropic's clients. It is looked up by
-        its digest, so that the time it takes says nothing about a token.
+        its digest, so that the time it takes says nothing about a token; headers that opened before, by Python's hash with a secret key.
         """
         if not self.required:
             return EVERYBODY
-        self._look()
-        for token in (bearer(authorization), api_key):
-            if token and (found := self._known.get(_digest(token))) is not None:
-                return found
-        return None
+        if self._file is not None:
+            self._look(self._file)
+        found = self._seen.get(authorization)
+        return found if found is not None else self._find(authorization, api_key)
 
-    def _look(self) -> None:
+    def _find(self, authorization: bytes | None, api_key: bytes | None) -> Access | None:
+        shown = self._known.get(_digest(bearer(authorization)))
+        if shown is not None:
+            if len(self._seen) >= SEEN_MAX:
+                self._seen.clear()
+            self._seen[authorization] = shown
+            return shown
+        return self._known.get(_digest(api_key)) if api_key else None
+
+    def _with(self, file: Path) -> dict[bytes, Access]:
+        found = _read(file)
+        for digest in self._own.keys() & found.keys():
+            raise ConfigError(f"auth.tokens_file {file}: {found[digest].principal} has {TOKEN} as token; each needs one of its own")
+        return self._own | found
+
+    def _look(self, file: Path) -> None:
         now = self._clock()
-        if self._file is None or now - self._looked_at < LOOK_SECONDS:
+        if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
         try:
-            stamp = _stamp(self._file)
+            stamp = _stamp(file)
             if stamp != self._stamp:
                 self._stamp = stamp
-                self._known = self._own | _read(self._file)
-                log.info("tokens read again", file=str(self._file), callers=len(set(self._known.values()) - {EVERYBODY}))
+                self._known = self._with(file)
+                self._seen.clear()
+                log.info("tokens read again", file=str(file), callers=len(set(self._known.values()) - {EVERYBODY}))
                 self._problem = ""
         except ConfigError as error:
             if error.message != self._problem:
@@ -122,6 +141,30 @@ def bearer(authorization: bytes | None) -> bytes:
     """The token of an Authorization header; empty: there is none."""
     scheme, _, token = (authorization or b"").partition(b" ")
     return token.strip() if scheme.lower() == b"bearer" else b""
+
+
+def unauthorized(authorization: bytes | None, api_key: bytes | None = None) -> LuftpauseError:
+    """The 401 for headers that open nothing: which mistake it was and what would do. To be sent with `WWW-Authenticate: {CHALLENGE}`."""
+    if bearer(authorization) or api_key:
+        return LuftpauseError("this token opens nothing here; is it the newest one?", code="unknown_token", status=401)
+    if authorization:
+        return LuftpauseError("Authorization must be `Bearer TOKEN`", code="no_token", status=401)
+    return LuftpauseError("a token is needed: send `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`", code="no_token", status=401)
+
+
+def is_loopback(host: str) -> bool:
+    """Does only this machine reach what listens there? `host` is a name or an address, IPv6 with or without brackets."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def warn_if_open(to: Log, host: str, known: Tokens, variable: str = TOKEN) -> None:
+    """One line at the start of a service that takes everybody."""
+    if not known.required:
+        who = "everybody on this machine" if is_loopback(host) else "everybody who reaches this address"
+        to.warning(f"{variable} is not set: {who} may call", host=host)
 
 
 def _digest(token: bytes) -> bytes:

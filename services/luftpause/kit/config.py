@@ -75,6 +75,9 @@ class SchedulerConfig(Section):
     host: str = Field(default="127.0.0.1", description="Address to listen on, for gRPC and HTTP.")
     grpc_port: Port = Field(default=5000, description="Port of the session with the dataplanes (gRPC).")
     http_port: Port = Field(default=5001, description="Port of the status page and metrics (HTTP).")
+    allowed_hosts: tuple[str, ...] = Field(
+        default=("127.0.0.1", "localhost", "[::1]"), description="Host headers that HTTP serves (without port); `*` serves all."
+    )
     policy: Literal["original"] = Field(default="original", description="Which rules place turns.")
     dataplanes_expected: tuple[str, ...] = Field(default=(), description="After a start, wait for these before placing.")
     start_grace_seconds: Seconds = Field(
@@ -256,7 +259,12 @@ class RuntimeConfig(Section):
     allowed_hosts: tuple[str, ...] = Field(
         default=("127.0.0.1", "localhost", "[::1]"), description="Host headers that are served (without port); `*` serves all."
     )
-    allowed_origins: tuple[str, ...] = Field(default=(), description="Browser origins that may call, beside localhost.")
+    allowed_origins: tuple[str, ...] = Field(
+        default=(), description="Browser origins that may call and read the answers; localhost may call too."
+    )
+    status_origins: tuple[str, ...] | None = Field(
+        default=None, description="Browser origins that may read `/status`; not given: the scheduler's page on localhost."
+    )
     max_body_bytes: Annotated[int, Field(ge=1024)] = Field(default=4 * 2**20, description="Longest MCP request.")
     sessions_max: Annotated[int, Field(ge=1)] = Field(default=10_000, description="Most MCP sessions at once (older protocol).")
     session_idle_seconds: Annotated[float, Field(gt=0)] = Field(

@@ -1,8 +1,12 @@
-"""Which address do a replica's paths hang on, however its base URL was written?"""
+"""Which address do a replica's paths hang on, however its base URL was written, and which host does a request name?"""
 
+import re
+from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from luftpause.kit.errors import ConfigError
+
+_HOST: Final = re.compile(r"(\[[^\]@]*\]|[^:@\[\]]*)(?::[0-9]*)?")
 
 
 def base_url(url: str) -> str:
@@ -21,6 +25,13 @@ def base_url(url: str) -> str:
     while path.endswith("/v1"):
         path = path.removesuffix("/v1").rstrip("/")
     return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def host_of(header: str) -> str:
+    """The host of a Host header, lower case, without port; IPv6 keeps its brackets. One that is no host and port comes back whole."""
+    host = header.strip().lower()
+    found = _HOST.fullmatch(host)
+    return found[1] if found else host
 
 
 def _mistake(parts: SplitResult) -> str:

@@ -2,18 +2,17 @@
 
 import asyncio
 import contextlib
-import ipaddress
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 from typing import Final
 
 import uvicorn
-from fastapi import FastAPI
 from msgspec import Struct
 from prometheus_client.process_collector import ProcessCollector
+from starlette.types import ASGIApp
 
-from luftpause.kit import config_watch
+from luftpause.kit import auth, config_watch, control
 from luftpause.kit import serve as kit
 from luftpause.kit.clock import monotonic
 from luftpause.kit.config import Config, SchedulerConfig
@@ -24,6 +23,7 @@ from luftpause.scheduler.core.decide import decide, initial
 from luftpause.scheduler.core.events import ConfigChanged
 from luftpause.scheduler.core.settings import Settings
 from luftpause.scheduler.core.view import overview
+from luftpause.scheduler.door import Door
 from luftpause.scheduler.host import Host
 from luftpause.scheduler.metrics import SchedulerMetrics
 from luftpause.scheduler.probes import Prober
@@ -99,10 +99,12 @@ async def _until(asked: asyncio.Event, config: Config, announce: Path | None, fo
 
 @contextlib.asynccontextmanager
 async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGenerator[Running]:
-    """A scheduler on its two ports within the block. Raises LuftpauseError where it can't listen."""
+    """A scheduler on its two ports within the block. Raises LuftpauseError where it can't listen, or not as safely as it must."""
     own = config.scheduler
     specs = replicas.specs(config.replicas)
-    _warn_if_open(own.host)
+    tokens = auth.cluster_tokens(config.auth.tokens_file)
+    credentials = control.server_credentials(config.auth, own.host)
+    auth.warn_if_open(log, own.host, tokens, auth.CLUSTER_TOKEN)
     grpc_address = _free(own.host, own.grpc_port)
     sock = kit.listen(own.host, own.http_port, option="scheduler.http_port")
     state = initial(_settings(own), specs, monotonic())
@@ -114,7 +116,7 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
     )  # fmt: skip
     prober = Prober(host.post, period_seconds=own.probe_seconds, bytes_max=own.probe_bytes_max)
     host.probe = prober.now
-    sessions = SessionServer(host, orders_max=own.orders_max, hello_bytes_max=own.hello_bytes_max)
+    sessions = SessionServer(host, orders_max=own.orders_max, hello_bytes_max=own.hello_bytes_max, tokens=tokens, credentials=credentials)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(sock.close)
         stack.push_async_callback(prober.close)
@@ -127,7 +129,7 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
             status.Reporter(host, sessions, lambda state, now, shown: overview(state, now, tally.shares, shown), monotonic),
             (SchedulerMetrics(host, sessions, tally, monotonic), ProcessCollector(registry=None)),
         )
-        http = await stack.enter_async_context(_http(app, sock))
+        http = await stack.enter_async_context(_http(Door(app, own, tokens, metrics_open=config.auth.metrics_open), sock))
         work = asyncio.create_task(_work(host, http), name="scheduler host")
         stack.push_async_callback(_cancel, work)
         prober.watch(config.replicas)
@@ -166,14 +168,6 @@ def _reachable(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _warn_if_open(host: str) -> None:
-    with contextlib.suppress(ValueError):
-        if ipaddress.ip_address(host).is_loopback:
-            return
-    if host != "localhost":
-        log.warning("whoever reaches this address may act as a dataplane and read the status: there is no token yet", host=host)
-
-
 class _Server(uvicorn.Server):
     """uvicorn that leaves signals to us."""
 
@@ -183,7 +177,7 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def _http(app: FastAPI, sock: socket.socket) -> AsyncGenerator[asyncio.Task[None]]:
+async def _http(app: ASGIApp, sock: socket.socket) -> AsyncGenerator[asyncio.Task[None]]:
     """Serve `app` on the socket within the block; what is open at its end is cut off."""
     config = uvicorn.Config(app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False)
     server = _Server(config)

@@ -8,7 +8,8 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from luftpause.kit import protocol
+from luftpause.kit import control, protocol
+from luftpause.kit.auth import Tokens
 from luftpause.kit.clock import Clock, monotonic
 from luftpause.kit.errors import LuftpauseError
 from luftpause.kit.ids import new_boot_id
@@ -22,6 +23,7 @@ from luftpause.scheduler.session import Ended, Session
 WATCH_TICKS: Final = 16  # looks at a session in the time that makes its silence an outage
 FAREWELL_SECONDS: Final = 1.0  # a peer that does not read can't be told why, and is not waited for
 SESSIONS_MAX: Final = 1024
+STRANGERS_MAX: Final = 1024  # hosts without a token, each of which is logged once
 
 SERVICE: Final = "luftpause.kit.wire.v1.Scheduler"
 OPTIONS: Final = (
@@ -36,7 +38,7 @@ log = Log("scheduler")
 
 
 class SessionServer:
-    """All open sessions. `silence_seconds` of hearing nothing, or of not being read, end one."""
+    """All open sessions. `silence_seconds` of hearing nothing, or of not being read, end one. `credentials` None: no TLS."""
 
     def __init__(
         self,
@@ -47,6 +49,8 @@ class SessionServer:
         silence_seconds: float = protocol.SILENCE_SECONDS,
         alive_seconds: float = protocol.ALIVE_SECONDS,
         clock: Clock = monotonic,
+        tokens: Tokens | None = None,
+        credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         self.epoch = new_boot_id()
         self.sessions: dict[str, Session] = {}  # by dataplane: the current ones
@@ -57,6 +61,9 @@ class SessionServer:
         self._silence_seconds = silence_seconds
         self._alive_seconds = alive_seconds
         self._clock = clock
+        self._tokens = tokens or Tokens()
+        self._credentials = credentials
+        self._strangers: set[str] = set()
         self._open: set[Session] = set()
         self._resynced: dict[str, str] = {}  # by dataplane: the session that the host knows
         self._server: grpc.aio.Server | None = None
@@ -67,7 +74,7 @@ class SessionServer:
         server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=SESSIONS_MAX)
         server.add_generic_rpc_handlers((_handlers(self._session),))
         try:
-            port = server.add_insecure_port(address)
+            port = server.add_secure_port(address, self._credentials) if self._credentials else server.add_insecure_port(address)
         except RuntimeError as error:
             raise LuftpauseError(f"can't listen on {address}: {error}", code="cannot_listen") from error
         await server.start()
@@ -87,6 +94,10 @@ class SessionServer:
     # ---- one session
 
     async def _session(self, requests: AsyncIterator[pb.FactBatch], context: Context) -> None:
+        if self._tokens.access(_authorization(context)) is None:
+            self._tell_of_stranger(context.peer())
+            await _farewell(context, Ended(grpc.StatusCode.UNAUTHENTICATED, f"a token is needed here: {control.TO_MEND}"))
+            return
         session = Session(context.peer(), orders_max=self._orders_max, hello_bytes_max=self._hello_bytes_max, clock=self._clock)
         self._open.add(session)
         tasks = [_spawn(session, self._read(session, requests)), _spawn(session, self._write(session, context))]
@@ -127,6 +138,13 @@ class SessionServer:
                 grpc.StatusCode.ABORTED,
                 f"a newer session of dataplane {session.dataplane!r} supersedes this one; two dataplanes need two names (dataplane.name)",
             )
+
+    def _tell_of_stranger(self, peer: str) -> None:
+        """One that tries again and again is logged once."""
+        host = peer.rpartition(":")[0]
+        if host not in self._strangers and len(self._strangers) < STRANGERS_MAX:
+            self._strangers.add(host)
+            log.warning("a dataplane without the right token was refused", peer=peer, mend=control.TO_MEND)
 
     def _attach(self, resync: Resync, outbox: Outbox) -> None:
         self._resynced[resync.dataplane] = resync.session
@@ -186,6 +204,11 @@ class SessionServer:
 def _handlers(behaviour: Callable[[AsyncIterator[pb.FactBatch], Context], Coroutine[object, object, None]]) -> grpc.GenericRpcHandler:
     session = grpc.stream_stream_rpc_method_handler(behaviour, pb.FactBatch.FromString, pb.OrderBatch.SerializeToString)
     return grpc.method_handlers_generic_handler(SERVICE, {"Session": session})
+
+
+def _authorization(context: Context) -> bytes | None:
+    found = dict(context.invocation_metadata() or ()).get(control.AUTHORIZATION)
+    return found.encode() if isinstance(found, str) else found
 
 
 def _orders(*, welcome: pb.Welcome | None = None, alive: pb.Alive | None = None) -> pb.OrderBatch:

@@ -1,8 +1,4 @@
-"""What does the scheduler show of itself over HTTP?
-
-Whoever reaches the port may read this, and so may a web page in a browser on the same machine whose name was made to point here: a check of
-`Host` comes together with tokens (docs/operations.md).
-"""
+"""What does the scheduler show of itself over HTTP? Who may read it is asked before, by `door`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final

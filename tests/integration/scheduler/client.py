@@ -9,6 +9,7 @@ import grpc.aio
 from msgspec import Struct
 
 from luftpause.kit import protocol
+from luftpause.kit.auth import Tokens
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from luftpause.scheduler.core.decisions import Decision, Place, Step
 from luftpause.scheduler.core.events import Event, Kind, Resync, Tick, TurnRequested
@@ -22,13 +23,13 @@ WAIT_SECONDS = 20
 class Peer:
     """One stream; what the scheduler says is read into `orders` unless the peer is told not to read."""
 
-    def __init__(self, address: str, *, reads: bool = True) -> None:
+    def __init__(self, address: str, *, reads: bool = True, metadata: tuple[tuple[str, str], ...] = ()) -> None:
         options = [("grpc.max_receive_message_length", 16 << 20), ("grpc.max_send_message_length", 16 << 20)]
         self.channel = grpc.aio.insecure_channel(address, options=options)
         session = self.channel.stream_stream(
             f"/{SERVICE}/Session", request_serializer=pb.FactBatch.SerializeToString, response_deserializer=pb.OrderBatch.FromString
         )
-        self.call = session()
+        self.call = session(metadata=metadata)
         self.orders: asyncio.Queue[pb.Order] = asyncio.Queue()
         self._reading = asyncio.create_task(self._read()) if reads else None
         self._alive: asyncio.Task[None] | None = None
@@ -136,12 +137,17 @@ async def scheduler(
     hello_bytes_max: int = 256 << 20,
     inbox_events_max: int = 20_000,
     go: asyncio.Event | None = None,
+    tokens: Tokens | None = None,
+    credentials: grpc.ServerCredentials | None = None,
 ) -> AsyncGenerator[Scheduler]:
     """Its host begins to handle events when `go` is set; None: at once."""
     core = StandIn()
     announced = Replicas((Announced("a", "http://127.0.0.1:9", ("m",), Kind.GENERATIVE, "healthy"),))
     host = Host(core.decide, Seen(), replicas=lambda _: announced, inbox_events_max=inbox_events_max)
-    server = SessionServer(host, orders_max=orders_max, hello_bytes_max=hello_bytes_max, silence_seconds=silence, alive_seconds=alive)
+    server = SessionServer(
+        host, orders_max=orders_max, hello_bytes_max=hello_bytes_max, silence_seconds=silence, alive_seconds=alive, tokens=tokens,
+        credentials=credentials,
+    )  # fmt: skip
     port = await server.start("127.0.0.1:0")
 
     async def run() -> None:
@@ -160,8 +166,8 @@ async def scheduler(
 
 
 @contextlib.asynccontextmanager
-async def peer(at: Scheduler | str, *, reads: bool = True) -> AsyncGenerator[Peer]:
-    made = Peer(at if isinstance(at, str) else at.address, reads=reads)
+async def peer(at: Scheduler | str, *, reads: bool = True, metadata: tuple[tuple[str, str], ...] = ()) -> AsyncGenerator[Peer]:
+    made = Peer(at if isinstance(at, str) else at.address, reads=reads, metadata=metadata)
     try:
         yield made
     finally:

@@ -242,14 +242,6 @@ async def test_a_core_that_fails_ends_the_scheduler_with_an_error(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("host", "warns"), [("127.0.0.1", False), ("::1", False), ("localhost", False), ("0.0.0.0", True), ("10.0.0.9", True)]
-)
-def test_listening_beyond_this_machine_without_a_token_is_warned_of(host: str, warns: bool, caplog: pytest.LogCaptureFixture):
-    app._warn_if_open(host)
-    assert bool(caplog.records) is warns
-
-
-@pytest.mark.parametrize(
     ("host", "port", "reachable"),
     [("0.0.0.0", 5000, "127.0.0.1:5000"), ("::", 5000, "[::1]:5000"), ("::1", 1, "[::1]:1"), ("localhost", 1, "localhost:1")],
 )

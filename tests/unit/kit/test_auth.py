@@ -5,8 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from luftpause.kit.auth import EVERYBODY, LOOK_SECONDS, Access, Tokens, bearer, cluster_token, from_environment, tokens
+from luftpause.kit.auth import (
+    EVERYBODY,
+    LOOK_SECONDS,
+    SEEN_MAX,
+    Access,
+    Tokens,
+    bearer,
+    cluster_token,
+    from_environment,
+    is_loopback,
+    tokens,
+    unauthorized,
+    warn_if_open,
+)
 from luftpause.kit.errors import ConfigError
+from luftpause.kit.logs import Log
 
 GOOD, OTHER = "a" * 32, "b" * 32
 
@@ -121,3 +135,53 @@ def test_weak_tokens_and_open_files_are_warned_of(tmp_path: Path, caplog: pytest
 
 def test_bearer() -> None:
     assert (bearer(None), bearer(b"Bearer x"), bearer(b"Token x")) == (b"", b"x", b"")
+
+
+def test_what_opened_the_door_is_remembered_within_bounds_and_as_that_header_only() -> None:
+    door = Tokens(GOOD)
+    for spaces in range(2 * SEEN_MAX):
+        assert door.access(b"Bearer " + b" " * spaces + GOOD.encode()) == EVERYBODY
+    assert len(door._seen) <= SEEN_MAX
+    assert door.access(None, b"Bearer " + GOOD.encode()) is None
+    assert door.access(GOOD.encode()) is None
+
+
+def test_the_services_token_is_nobodys_own(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="ann has LUFTPAUSE_TOKEN as token") as caught:
+        Tokens(GOOD, written(tmp_path, f"ann: {GOOD}\n"))
+    assert GOOD not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("authorization", "api_key", "code", "said"),
+    [
+        (None, None, "no_token", "a token is needed: send `Authorization: Bearer TOKEN`"),
+        (b"Basic eDp5", None, "no_token", "Authorization must be `Bearer TOKEN`"),
+        (b"Bearer " + OTHER.encode(), None, "unknown_token", "this token opens nothing here"),
+        (None, OTHER.encode(), "unknown_token", "this token opens nothing here"),
+    ],
+)
+def test_each_mistake_has_a_text_of_its_own(authorization: bytes | None, api_key: bytes | None, code: str, said: str) -> None:
+    error = unauthorized(authorization, api_key)
+    assert (error.status, error.code) == (401, code)
+    assert said in error.message
+    assert OTHER not in error.message
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("[::1]", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
+     ("10.0.0.9", False), ("localhost.example", False), ("", False)],
+)  # fmt: skip
+def test_which_hosts_are_this_machine_only(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
+
+
+def test_a_service_that_takes_everybody_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    warn_if_open(Log("x"), "127.0.0.1", Tokens())
+    warn_if_open(Log("x"), "0.0.0.0", Tokens(), "LUFTPAUSE_CLUSTER_TOKEN")
+    warn_if_open(Log("x"), "0.0.0.0", Tokens(GOOD))
+    assert [record.getMessage().partition(" host=")[0] for record in caplog.records] == [
+        "LUFTPAUSE_TOKEN is not set: everybody on this machine may call",
+        "LUFTPAUSE_CLUSTER_TOKEN is not set: everybody who reaches this address may call",
+    ]

@@ -3,7 +3,7 @@
 import pytest
 
 from luftpause.kit.errors import ConfigError
-from luftpause.kit.urls import base_url
+from luftpause.kit.urls import base_url, host_of
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,12 @@ def test_a_url_that_cannot_be_a_base_is_a_clear_error(url: str, says: str):
         base_url(url)
     assert says in caught.value.message
     assert "secret" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("header", "host"),
+    [("localhost", "localhost"), ("LocalHost:80", "localhost"), ("[::1]:5001", "[::1]"), ("[::1]", "[::1]"), ("", ""), (" a:1 ", "a"),
+     ("a@b:1", "a@b:1"), ("a:b:c", "a:b:c"), ("::1", "::1")],
+)  # fmt: skip
+def test_which_host_a_request_names(header: str, host: str) -> None:
+    assert host_of(header) == host
