@@ -21,6 +21,7 @@ from luftpause.kit.errors import ConfigError, LuftpauseError
 from luftpause.kit.logs import Log
 
 FAKE_ENGINES: Final = ("engine-a", "engine-b")
+FAKE_ENGINE_OPTIONS: Final = ("--kv-tokens", "64000")  # coding agents begin with some 20,000 tokens
 FAKE_TOOLS: Final = "fake-mcp"
 LLAMA_ENGINE: Final = "smollm2"
 
@@ -171,7 +172,7 @@ async def _launch_engines(children: Children, engine: Engine | None) -> list[Chi
         case None:
             return []
         case Engine.FAKE:
-            return [await children.launch(name, "fake-engine", "--port", "0") for name in FAKE_ENGINES]
+            return [await children.launch(name, "fake-engine", "--port", "0", *FAKE_ENGINE_OPTIONS) for name in FAKE_ENGINES]
         case Engine.LLAMACPP:
             return [await children.launch(LLAMA_ENGINE, "llama-engine", "--port", "0")]
         case _:
