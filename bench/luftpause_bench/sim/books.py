@@ -88,7 +88,8 @@ class Books:
             case Held():
                 entry = self.turns[decision.turn]
                 self._belongs(entry, decision.run)
-                entry.reason, entry.told = decision.reason, self.now
+                if entry.reason is not decision.reason:
+                    entry.reason, entry.told = decision.reason, self.now
                 if not entry.first_told and decision.reason is not HoldReason.IDENTITY:
                     entry.first_told = self.number
                     self.held_anew += [entry] if entry.attempt == 1 else []
@@ -263,10 +264,10 @@ class Books:
         pool = self.pools.get(event.replica)
         if pool is None or pool.spec is GONE:
             return
-        for peer in self.peers.values():
-            peer.suspects.discard(event.replica)
         pool.answered(event.outcome, self.now, self.settings)
         if event.outcome is ProbeOutcome.OK:
+            for peer in self.peers.values():
+                peer.suspects.discard(event.replica)
             if event.models is not None and pool.spec.models is None:
                 pool.models = event.models
             pool.reported(event.load, self.reserved(event.replica), self.now, self.settings)

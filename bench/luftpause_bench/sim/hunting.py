@@ -3,6 +3,7 @@
 import multiprocessing
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -10,7 +11,7 @@ from msgspec import Struct
 from luftpause_bench.sim.mutants import MUTANTS, Mutant, alive
 from luftpause_bench.sim.runner import SeedFailedError, run
 
-SEEDS_MAX: Final = 200
+SEEDS_MAX: Final = 50
 
 
 class Hunt(Struct, frozen=True):
@@ -40,16 +41,16 @@ def hunt(mutant: Mutant, seeds: Iterable[int] = range(SEEDS_MAX)) -> Hunt:
     return Hunt(mutant.name, mutant.what, lived)
 
 
-def hunt_all(*, jobs: int, done: Callable[[Hunt], None] = lambda _: None) -> list[Hunt]:
-    """Every mutant, in `jobs` processes."""
-    found: list[Hunt] = []
+def hunt_all(seeds: range, *, jobs: int, found: Callable[[Hunt], None] = lambda _: None) -> list[Hunt]:
+    """Every mutant in turn, over `jobs` processes; `found` hears of each as soon as those before it are done."""
+    hunts: list[Hunt] = []
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        for each in pool.map(_hunt_number, range(len(MUTANTS))):
-            done(each)
-            found.append(each)
-    return found
+        for each in pool.map(partial(_hunt_number, seeds), range(len(MUTANTS))):
+            found(each)
+            hunts.append(each)
+    return hunts
 
 
-def _hunt_number(number: int) -> Hunt:
-    return hunt(MUTANTS[number])
+def _hunt_number(seeds: range, number: int) -> Hunt:
+    return hunt(MUTANTS[number], seeds)

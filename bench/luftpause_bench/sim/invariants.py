@@ -27,7 +27,7 @@ from luftpause.scheduler.core.verdicts import candidates
 from luftpause_bench.sim.audit import Auditor
 from luftpause_bench.sim.pools import serves_model
 from luftpause_bench.sim.recount import recount
-from luftpause_bench.sim.world import BrokenPromiseError, World
+from luftpause_bench.sim.world import BrokenPromiseError, World, in_words
 
 IN_FLIGHT: Final = TurnPhase.IN_FLIGHT
 INTERACTIVE: Final = int(TurnClass.INTERACTIVE)
@@ -70,7 +70,7 @@ class Watcher:
         except BrokenPromiseError:
             raise
         except AssertionError as error:
-            raise BrokenPromiseError(f"{error} (after {event})") from error
+            raise BrokenPromiseError(f"{in_words(error)} (after {event})") from error
 
     def replay(self, state: State) -> None:
         """The log of events leads to this state again."""

@@ -21,7 +21,6 @@ from luftpause.scheduler.core import (
     runs,
     serving,
     timers,
-    tombstones,
     turns,
     twins,
     verdicts,
@@ -328,14 +327,6 @@ def reserve_never_ends() -> tuple[Change, ...]:
             right(d, timer, of, detail)
 
     return ((timers, "_fired", fired),)
-
-
-def a_hello_revives_ended_runs() -> tuple[Change, ...]:
-    def never(d: Draft, key: str) -> float:
-        del d, key
-        return float("-inf")
-
-    return ((tombstones, "ended_at", never),)
 
 
 def batch_gets_no_share() -> tuple[Change, ...]:

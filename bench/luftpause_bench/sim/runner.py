@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import traceback
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from luftpause.scheduler.core.decide import decide
 from luftpause.scheduler.core.events import Tick
@@ -19,7 +19,7 @@ from luftpause_bench.sim import weather
 from luftpause_bench.sim.invariants import NEVER, Watcher
 from luftpause_bench.sim.recount import recount
 from luftpause_bench.sim.town import Town
-from luftpause_bench.sim.world import BrokenPromiseError, World
+from luftpause_bench.sim.world import World, in_words
 
 STORM_SECONDS: Final = 25.0  # people come and things go wrong
 DRAIN_SECONDS_MAX: Final = 400.0  # then every turn has this long to end
@@ -34,7 +34,7 @@ class Report(Struct, frozen=True):
     placed: int
     seconds: float  # virtual
     counts: Counter[str]
-    trace: str = ""  # what happened last
+    trace: str = ""  # what happened last; only of a thorough life
 
 
 class SeedFailedError(AssertionError):
@@ -62,7 +62,8 @@ def run(seed: int, *, thorough: bool = False, again: bool = True) -> Report:
 def _lived(seed: int, scene: "Scene", *, thorough: bool = False, again: bool = True) -> Report:
     life = _Life(seed, scene, recount_from=0 if thorough else NEVER)
     try:
-        return life.live()
+        report = life.live()
+        return replace(report, trace=life.trace) if thorough else report
     except SeedFailedError:
         if again and not thorough:
             _Life(seed, scene, recount_from=life.recounted).live()
@@ -96,6 +97,11 @@ class _Life:
         """Events until the last recount."""
         return self._watcher.recounted
 
+    @property
+    def trace(self) -> str:
+        """What happened last."""
+        return self._world.trace(TRACE_LINES)
+
     def live(self) -> Report:
         world = self._world
         try:
@@ -104,16 +110,7 @@ class _Life:
                 return asyncio.run(_lives(world, self._watcher, self._scene))
         except Exception as error:  # noqa: BLE001 (whatever it is, the seed must be told)
             cause = error.__cause__ if isinstance(error, CoreFailedError) and error.__cause__ is not None else error
-            raise SeedFailedError(world.seed, _told(cause), world.trace(TRACE_LINES)) from cause
-
-
-def _told(cause: BaseException) -> str:
-    """The error in words; a bare assertion is told by its line."""
-    text = f"{type(cause).__name__}: {cause}"
-    innermost = traceback.extract_tb(cause.__traceback__)[-1]
-    if isinstance(cause, AssertionError) and not isinstance(cause, BrokenPromiseError):
-        text += f" ({innermost.name}: {innermost.line})"
-    return text
+            raise SeedFailedError(world.seed, f"{type(cause).__name__}: {in_words(cause)}", world.trace(TRACE_LINES)) from cause
 
 
 async def _lives(world: World, watcher: Watcher, scene: Scene) -> Report:
@@ -122,7 +119,7 @@ async def _lives(world: World, watcher: Watcher, scene: Scene) -> Report:
     world.note("weather", "all is well from now on")
     world.run(town.settled, at_most_seconds=DRAIN_SECONDS_MAX)
     _ends_well(world, town)
-    return Report(world.seed, watcher.events, watcher.placed, world.now, world.counts, world.trace(TRACE_LINES))
+    return Report(world.seed, watcher.events, watcher.placed, world.now, world.counts)
 
 
 def _stormy_world(world: World, watcher: Watcher) -> Town:

@@ -6,7 +6,7 @@
 from typing import Final
 
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
-from luftpause.scheduler.core.events import ReplicaSpec
+from luftpause.scheduler.core.events import Kind, ReplicaSpec
 from luftpause.scheduler.core.model import TurnPhase
 from luftpause.scheduler.core.runs import run_key
 from luftpause.scheduler.core.settings import Settings
@@ -37,7 +37,9 @@ class Town:
         self.settings = settings
         self.specs = tuple(replicas)
         self.spares = tuple(spares)  # engines that are not configured at first
-        self.models = tuple(dict.fromkeys(model for _, models in replicas.values() for model in models))
+        self.served = tuple(dict.fromkeys(model for _, models in replicas.values() for model in models))
+        generative = (made for spec, made in replicas.items() if spec.kind is Kind.GENERATIVE)
+        self.models = tuple(dict.fromkeys(model for _, models in generative for model in models))
         self.engines = {spec.name: EngineProcess(world, spec.name, *made) for spec, made in (replicas | spares).items()}
         self.agents: list[Agent] = []
         self.links: list[Link] = []

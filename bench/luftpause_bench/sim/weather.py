@@ -6,6 +6,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from luftpause.dataplane.turns import Kind, TurnClass
+from luftpause.scheduler.core.events import Kind as ReplicaKind
 from luftpause.scheduler.core.events import ReplicaSpec
 from luftpause.scheduler.core.settings import Settings
 from luftpause_bench.sim.clients import MODES, Agent, Character
@@ -14,6 +15,7 @@ from luftpause_bench.sim.town import DATAPLANES, KEY, Made, Town
 from luftpause_bench.sim.world import World
 from luftpause_fakes.engine_model import EngineParams
 
+JUDGE: Final = "judge"  # a classifier's model
 BURSTS: Final = ((1_000, 0.03), (150, 0.05))  # turns at once, and how likely that is
 CALM_SHARE: Final = 0.1  # worlds without any fault
 TURN_TIMEOUT_SECONDS: Final = 50.0  # short enough to see turns expire whose end was never reported
@@ -54,6 +56,8 @@ def replicas(world: World) -> dict[ReplicaSpec, Made]:
         hosted = ReplicaSpec("three", "https://three", models=("big",), capped=False, max_in_flight=3, api_key_env=KEY)
         third = hosted, _params(world), ("big",)
     made = (small, other, third)[: chance.choice((2, 3, 3))]
+    if world.likely(0.3):
+        made += ((ReplicaSpec("judge", "http://judge:8000", models=(JUDGE,), kind=ReplicaKind.CLASSIFIER), _params(world), (JUDGE,)),)
     return {spec: (params, models) for spec, params, models in made}
 
 
@@ -115,6 +119,8 @@ def people(world: World, town: Town, seconds: float) -> None:
         )
         if world.likely(0.05):
             character = Character("ids", town.models[0], character.turn_class, character.caller, 1, kind=Kind.EMBEDDING)
+        if JUDGE in town.served and world.likely(0.2):
+            character = Character("ids", JUDGE, character.turn_class, character.caller, 1, kind=Kind.CLASSIFIER)
         _comes(world, town, character, world.between(0.0, seconds))
     if leaves:
         town.calm = False
@@ -185,7 +191,7 @@ def _session_is_replaced(world: World, town: Town) -> None:
 
 def _clocks_jump(world: World, town: Town) -> None:
     del town
-    world.jump(world.chance.choice((3.0, 20.0, 90.0)))
+    world.jump(world.chance.choice((2.0, 10.0, 25.0)))  # four of them leave an agent its run
 
 
 def _link_goes_dumb(world: World, town: Town) -> None:

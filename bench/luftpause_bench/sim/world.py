@@ -5,6 +5,7 @@ gives the same world.
 """
 
 import heapq
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable
 from random import Random
@@ -19,6 +20,12 @@ START: Final = 1_000.0
 
 class BrokenPromiseError(AssertionError):
     """Something happened that the specification rules out."""
+
+
+def in_words(error: BaseException) -> str:
+    """What it says; a bare assertion says nothing, and is told by its line."""
+    innermost = traceback.extract_tb(error.__traceback__)[-1]
+    return str(error) or f"{innermost.name}: {innermost.line}"
 
 
 class World:

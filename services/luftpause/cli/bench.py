@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from luftpause_bench.sim.hunting import Hunt
     from luftpause_bench.sim.many import Summary
 
 app = typer.Typer(no_args_is_help=True, help="Measure, compare and simulate.")
@@ -26,16 +27,19 @@ def sim(
     first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
     seed: Annotated[int | None, typer.Option(min=0, help="Live through this one alone, with every check after every event.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, max=512, help="Worker processes; one per usable core by default.")] = None,
+    mutants: Annotated[bool, typer.Option("--mutants", help="Break the scheduler in many places instead; each must be caught.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")] = False,
 ) -> None:
     """Live through simulated worlds in which everything fails, and check what is promised after every event.
 
     A seed decides everything in its world, on any machine. One that fails is named, with what was broken and the command that shows it.
-    Exit status 0: every promise was kept; 1 otherwise.
+    Exit status 0: every promise was kept (with --mutants: every mutant was caught); 1 otherwise.
     """
     if seed is not None:
         raise typer.Exit(_one(seed, as_json=as_json))
     workers = jobs or _cores()
+    if mutants:
+        raise typer.Exit(_mutants(range(first_seed, first_seed + seeds), workers, as_json=as_json))
     raise typer.Exit(_many(first_seed, seeds, workers, as_json=as_json))
 
 
@@ -111,3 +115,19 @@ def _text(summary: "Summary") -> str:
     if summary.lived < summary.wanted:
         lines.append(f"stopped after {summary.lived:,} of {summary.wanted:,} seeds")
     return "\n".join(lines)
+
+
+def _mutants(seeds: range, jobs: int, *, as_json: bool) -> int:
+    from luftpause_bench.sim.hunting import hunt_all
+
+    def found(hunted: "Hunt") -> None:
+        if not as_json:
+            caught = (
+                f"seed {hunted.seed}: {hunted.broken.splitlines()[0]}" if hunted.seed is not None else f"NOT CAUGHT by {hunted.seeds} seeds"
+            )
+            print(f"{hunted.mutant:27}{caught}", flush=True)
+
+    hunts = hunt_all(seeds, jobs=jobs, found=found)
+    if as_json:
+        print(json.dumps([hunted.as_json() for hunted in hunts], indent=2))
+    return 0 if all(hunted.seed is not None for hunted in hunts) else 1
