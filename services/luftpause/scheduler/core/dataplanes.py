@@ -14,7 +14,7 @@ from luftpause.scheduler.core.events import (
     RunMemory,
     TurnMemory,
 )  # fmt: skip
-from luftpause.scheduler.core.holding import drop_waiting, requeue, requeue_lane
+from luftpause.scheduler.core.holding import drop_waiting, requeue, requeue_lanes
 from luftpause.scheduler.core.identity import recall_ids
 from luftpause.scheduler.core.indexes import Draft, arm, count_caller, dataplane_of, put_dataplane, put_replica
 from luftpause.scheduler.core.model import Branch, Dataplane, Lane, Resyncing, Run, Timer, Turn, TurnPhase
@@ -104,10 +104,11 @@ def _merge_run(d: Draft, dataplane: str, memory: RunMemory, ended: frozenset[tup
         run = replace(run, caller=memory.caller, turn_class=memory.turn_class, parent=memory.parent or run.parent)
     run = replace(run, turn_seq=max(run.turn_seq, memory.turn_seq), seen=max(run.seen, memory.seen))
     for lane in memory.lanes:
+        before = run.lanes
         run = replace(run, lanes=with_lane(run, _merge_lane(d, run, memory, lane, ended)))
         if run.held:
             run = put_run(d, run)
-            requeue_lane(d, run, lane.model)
+            requeue_lanes(d, before, run)
     run = recall_ids(d, run, memory)
     for response in memory.responses:
         run = remember_response(d, run, response.id, response.replica, response.seen)
@@ -224,10 +225,7 @@ def trusted(d: Draft, replica: str) -> None:
 def _avoid(d: Draft, dataplane: Dataplane) -> None:
     """Which replicas this dataplane's turns avoid has changed."""
     put_dataplane(d, dataplane)
-    for id_ in sorted(dataplane.turns):
-        turn = d.turns[id_]
-        if turn.phase is TurnPhase.HELD:
-            requeue(d, turn)
+    requeue(d, [d.turns[id_] for id_ in sorted(dataplane.turns)])
 
 
 def lost_for_good(d: Draft, name: str, session: str) -> None:

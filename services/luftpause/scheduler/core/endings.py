@@ -39,7 +39,7 @@ def run_ended(d: Draft, e: RunEnded) -> None:
 
 def _end(d: Draft, run: Run) -> None:
     """Held turns are refused, those in flight finish, then it is forgotten."""
-    for id_ in run.held:
+    for id_ in sorted(run.held):
         refuse(d, d.turns[id_], RUN_ENDED)
     run = forget_memory(d, d.runs[run.key])
     for response in run.responses:

@@ -1,10 +1,12 @@
 """Where does a turn wait, why, and how does that end without a place?"""
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.decisions import Held, HoldReason, Refuse
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, disarm, mark_dirty, put_dataplane, put_turn
-from luftpause.scheduler.core.model import GENERATIVE, QueueKey, Run, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.model import GENERATIVE, Lane, QueueKey, Run, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.queues import dequeue, enqueue
 from luftpause.scheduler.core.runs import forget_unused, lane_of
 from luftpause.scheduler.core.verdicts import Refusal, candidates, held_too_long, possible, too_many
@@ -27,8 +29,12 @@ def strict_home(d: Draft, turn: Turn) -> str:
     if turn.kept_home and turn.previous_response:
         return turn.kept_home
     run = d.runs.get(turn.run)
-    lane = lane_of(run, turn.model) if run else None
-    return lane.home if lane and (lane.in_flight or lane.branches) else turn.kept_home
+    return binding(lane_of(run, turn.model) if run else None) or turn.kept_home
+
+
+def binding(lane: Lane | None) -> str:
+    """The home that turns of the lane may not leave; empty if it is idle."""
+    return lane.home if lane and (lane.in_flight or lane.branches) else ""
 
 
 def hold_new(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason) -> None:
@@ -56,7 +62,7 @@ def over_limit(d: Draft, turn: Turn) -> Refusal | None:
 def hold(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason) -> None:
     run = d.runs.get(turn.run)
     if run is not None and turn.id not in run.held:
-        d.runs = d.runs.set(run.key, replace(run, held=(*run.held, turn.id)))
+        d.runs = d.runs.set(run.key, replace(run, held=run.held.set(turn.id, True)))
     if turn.hold_until:
         arm(d, turn.hold_until, Timer.HOLD, turn.id)
     put_turn(d, told(d, enqueue(d, turn, key), reason, possible(d, key)))
@@ -100,7 +106,7 @@ def drop_waiting(d: Draft, turn: Turn) -> None:
         put_dataplane(d, replace(dataplane, turns=dataplane.turns.delete(turn.id)))
     run = d.runs.get(turn.run)
     if run is not None and turn.id in run.held:
-        d.runs = d.runs.set(run.key, replace(run, held=tuple([other for other in run.held if other != turn.id])))
+        d.runs = d.runs.set(run.key, replace(run, held=run.held.delete(turn.id)))
 
 
 def waits_no_more(d: Draft, turn: Turn) -> None:
@@ -108,18 +114,26 @@ def waits_no_more(d: Draft, turn: Turn) -> None:
         disarm(d, turn.hold_until, Timer.HOLD, turn.id)
 
 
-def requeue_lane(d: Draft, run: Run, model: str) -> None:
-    """The lane's phase or home changed: its held turns may go elsewhere now, or only home."""
-    for id_ in run.held:
-        turn = d.turns[id_]
-        if turn.model == model and turn.phase is TurnPhase.HELD:
-            requeue(d, turn)
+def requeue_lanes(d: Draft, before: tuple[Lane, ...], run: Run) -> None:
+    """
+    Held turns of lanes whose phase or home changed may go elsewhere now, or only home.
+
+    Of the others none is looked at: somebody may give one run's id to ten thousand requests.
+    """
+    for lane in run.lanes:
+        old = next((other for other in before if other.model == lane.model), None)
+        if binding(old) != binding(lane):
+            requeue(d, [turn for id_ in sorted(run.held) if (turn := d.turns[id_]).model == lane.model])
 
 
-def requeue(d: Draft, turn: Turn) -> None:
-    key = queue_key(d, turn)
-    if key == turn.queue:
-        return
-    put_turn(d, enqueue(d, dequeue(d, turn), key))
-    d.stale = d.stale.add(key)
-    mark_dirty(d, *(replica.name for replica in candidates(d, key)))
+def requeue(d: Draft, turns: Iterable[Turn]) -> None:
+    """Where these turns may go may have changed."""
+    keys: dict[QueueKey, None] = {}
+    for turn in turns:
+        key = queue_key(d, turn) if turn.phase is TurnPhase.HELD else turn.queue
+        if key is not None and key != turn.queue:
+            put_turn(d, enqueue(d, dequeue(d, turn, counted=False), key, counted=False))
+            keys[key] = None
+    for key in keys:
+        d.stale = d.stale.add(key)
+        mark_dirty(d, *(replica.name for replica in candidates(d, key)))

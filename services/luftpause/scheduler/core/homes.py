@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.holding import requeue, requeue_lane
+from luftpause.scheduler.core.holding import requeue, requeue_lanes
 from luftpause.scheduler.core.indexes import Draft, put_turn
-from luftpause.scheduler.core.model import Run, TurnPhase
+from luftpause.scheduler.core.model import Run
 from luftpause.scheduler.core.responses import forget_response
 from luftpause.scheduler.core.runs import move_home, put_run, with_lane
 
@@ -23,12 +23,12 @@ def homes_gone(d: Draft, name: str) -> None:
         turn = d.turns[id_]
         turn = replace(turn, strict=turn.strict and turn.replica != name, kept_home="" if turn.kept_home == name else turn.kept_home)
         put_turn(d, turn)
-        if turn.phase is TurnPhase.HELD:
-            requeue(d, turn)
+        requeue(d, (turn,))
 
 
 def _leave(d: Draft, run: Run, name: str) -> None:
     for lane in run.lanes:
         if lane.home == name:
+            before = run.lanes
             run = put_run(d, replace(run, lanes=with_lane(run, move_home(d, lane, ""))))
-            requeue_lane(d, run, lane.model)
+            requeue_lanes(d, before, run)

@@ -104,7 +104,7 @@ class Run(Struct, frozen=True, gc=False):
     seen: float = 0.0
     asked: float = 0.0  # when its newest turn came
     lanes: tuple[Lane, ...] = ()
-    held: tuple[str, ...] = ()  # its turns that wait
+    held: "Map[str, bool]" = Map()  # its turns that wait; a set
     in_flight: int = 0
     ids: tuple[tuple[float, IdKey], ...] = ()  # (seen, key), oldest first
     responses: tuple[str, ...] = ()  # oldest first

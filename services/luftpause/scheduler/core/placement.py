@@ -12,7 +12,7 @@ from luftpause.scheduler.core.holding import (
     over_limit,
     queue_key,
     refuse,
-    requeue_lane,
+    requeue_lanes,
     strict_home,
     waits_no_more,
 )
@@ -234,6 +234,7 @@ def count_in_flight(d: Draft, turn: Turn, *, counted_now: bool = True) -> Turn:
 def _run_generates(d: Draft, turn: Turn) -> Turn:
     """Its lane generates at the turn's replica from now on. Returns the turn with its number in the run."""
     run = d.runs[turn.run]
+    before = run.lanes
     if turn.turn_seq == 0:
         turn = replace(turn, turn_seq=run.turn_seq + 1)
         run = follow(d, run, turn)
@@ -248,11 +249,11 @@ def _run_generates(d: Draft, turn: Turn) -> Turn:
     lane = replace(lane, in_flight=lane.in_flight + 1, turn_seq=turn_seq)
     run = replace(
         run, lanes=with_lane(run, lane), in_flight=run.in_flight + 1, turn_seq=max(run.turn_seq, turn.turn_seq), seen=d.now,
-        held=tuple([other for other in run.held if other != turn.id]) if run.held else (),
+        held=run.held.delete(turn.id) if turn.id in run.held else run.held,
     )  # fmt: skip
     run = put_run(d, run)
-    for lane in run.lanes if run.held else ():  # `follow` may have ended a branch of any of them
-        requeue_lane(d, run, lane.model)
+    if run.held:
+        requeue_lanes(d, before, run)  # `follow` may have ended a branch of any of them
     return turn
 
 

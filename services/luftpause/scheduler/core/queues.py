@@ -12,8 +12,8 @@ from luftpause.scheduler.core.sorted_set import SortedSet
 EMPTY_FLOW: Flow = SortedSet()
 
 
-def enqueue(d: Draft, turn: Turn, key: QueueKey) -> Turn:
-    """Hold the turn in this queue; its place in its flow is fixed when it is first held. Returns it, not stored."""
+def enqueue(d: Draft, turn: Turn, key: QueueKey, *, counted: bool = True) -> Turn:
+    """Hold the turn in this queue, in its flow where it was first held. Not `counted`: it only moves. Returns it, not stored."""
     if not turn.place:
         d.serial += 1
         turn = replace(turn, place=d.policy.place_in_flow(d, turn), phase=TurnPhase.HELD, queue=key)
@@ -31,11 +31,12 @@ def enqueue(d: Draft, turn: Turn, key: QueueKey) -> Turn:
     d.held += 1
     if turn.kind != GENERATIVE:
         d.passes_held += 1
-    count_caller(d, turn.flow, held=1)
+    if counted:
+        count_caller(d, turn.flow, held=1)
     return turn
 
 
-def dequeue(d: Draft, turn: Turn, *, in_flight: int = 0) -> Turn:
+def dequeue(d: Draft, turn: Turn, *, in_flight: int = 0, counted: bool = True) -> Turn:
     """The turn no longer waits in its queue (and is in flight if that is 1). Returns it, not stored."""
     key = turn.queue
     if key is None:
@@ -57,7 +58,8 @@ def dequeue(d: Draft, turn: Turn, *, in_flight: int = 0) -> Turn:
     d.held -= 1
     if turn.kind != GENERATIVE:
         d.passes_held -= 1
-    count_caller(d, turn.flow, in_flight=in_flight, held=-1)
+    if counted:
+        count_caller(d, turn.flow, in_flight=in_flight, held=-1)
     return replace(turn, queue=None)
 
 

@@ -12,7 +12,7 @@ from luftpause.scheduler.core.events import (
     TurnReturned,
     TurnStarted,
 )  # fmt: skip
-from luftpause.scheduler.core.holding import drop_waiting, requeue_lane
+from luftpause.scheduler.core.holding import drop_waiting, requeue_lanes
 from luftpause.scheduler.core.identity import answered
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, put_dataplane, put_replica, put_turn
 from luftpause.scheduler.core.model import Timer, Turn, TurnPhase
@@ -127,9 +127,10 @@ def _run_rests(d: Draft, turn: Turn, *, paused: bool = False) -> None:
     lane = lane_of(run, turn.model) if run else None
     if run is None or lane is None:
         return
+    before = run.lanes
     lane = replace(lane, in_flight=lane.in_flight - 1, ended=d.now)
     if paused and not run.ended:
         lane = pause(d, run, lane, turn, d.now)
     run = put_run(d, replace(run, lanes=with_lane(run, lane), in_flight=run.in_flight - 1, seen=d.now))
     if run.held:
-        requeue_lane(d, run, turn.model)
+        requeue_lanes(d, before, run)

@@ -4,10 +4,23 @@ Counted in calls of functions, which no other program on the machine changes. `l
 """
 
 import sys
+from collections.abc import Sequence
 from types import FrameType
 
-from luftpause.scheduler.core.decide import decide
+from luftpause.scheduler.core.decide import decide, initial
+from luftpause.scheduler.core.events import (
+    DataplaneLost,
+    Event,
+    Load,
+    ProbeOutcome,
+    ReplicaProbed,
+    ReplicaSpec,
+    Resync,
+    TurnFinished,
+    TurnRequested,
+)
 from luftpause.scheduler.core.model import State
+from luftpause.scheduler.core.settings import Settings
 from luftpause_bench.decide_cost import Loop
 
 EVENTS = 600
@@ -21,11 +34,16 @@ def calls_per_event(runs: int) -> float:
         loop.step()
     state: State = loop.state
     log = [loop.step() for _ in range(EVENTS)]
-    calls = 0
+    return calls(state, log)[0] / EVENTS
+
+
+def calls(state: State, log: Sequence[Event]) -> tuple[int, State]:
+    """Calls, of Python and C functions, that these events take; and the state after them."""
+    made = 0
 
     def count(frame: FrameType, what: str, argument: object) -> None:
-        nonlocal calls
-        calls += what in {"call", "c_call"}
+        nonlocal made
+        made += what in {"call", "c_call"}
 
     before = sys.getprofile()
     sys.setprofile(count)
@@ -34,10 +52,37 @@ def calls_per_event(runs: int) -> float:
             state = decide(state, event).state
     finally:
         sys.setprofile(before)
-    return calls / EVENTS
+    return made, state
+
+
+def one_run(turns: int) -> State:
+    """An engine with a cap of four, and one run that asks for so many turns at once."""
+    state = initial(Settings(start_grace_seconds=0.0), (ReplicaSpec("a", "http://a", models=("m",)),), 0.0)
+    for event in (Resync(1.0, "d", "s", "boot"), ReplicaProbed(1.0, "a", ProbeOutcome.OK, Load(4, 1))):
+        state = decide(state, event).state
+    for number in range(turns):
+        state = decide(state, TurnRequested(2.0, "d", f"t{number}", 1, f"fresh-{number}", "m", run="all")).state
+    return state
 
 
 def test_an_event_takes_no_more_steps_than_it_did_and_hardly_more_with_ten_times_the_runs() -> None:
     few, many = calls_per_event(150), calls_per_event(1_500)
     assert many < CALLS_PER_EVENT_MAX
     assert many < 1.3 * few
+
+
+def test_a_run_with_thousands_of_held_turns_costs_each_of_their_ends_no_more() -> None:
+    """Somebody gives every request of a large job the same run id."""
+    ends = [TurnFinished(3.0, "d", f"t{number}", 1, "stop") for number in range(4)]
+    few, _ = calls(one_run(100), ends)
+    many, state = calls(one_run(2_000), ends)
+    assert state.runs["all"].in_flight == 4
+    assert many < 1.3 * few
+
+
+def test_what_a_lost_dataplane_held_for_one_run_goes_in_a_step_per_turn() -> None:
+    lost = [DataplaneLost(3.0, "d", "s")]
+    few, _ = calls(one_run(104), lost)
+    many, state = calls(one_run(1_004), lost)
+    assert not state.runs["all"].held
+    assert many < 13 * few
