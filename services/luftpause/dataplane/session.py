@@ -92,6 +92,8 @@ class Session:
     # ---- writing --------------------------------------------------------------------------------------------------
 
     async def _write(self) -> str:
+        # Written once there is a connection: what follows carries ages, and they must not be those of before it was made.
+        await self._send(pb.FactBatch(facts=[pb.Fact(hello=self._hello)]))
         self._ledger.opening()
         snapshot = Snapshot(self._ledger.memory, self._clock())
         try:
@@ -112,8 +114,7 @@ class Session:
         return "closed"
 
     async def _introduce(self, snapshot: Snapshot) -> None:
-        """Hello, the memory in parts, HelloEnd; then wait for the Welcome."""
-        await self._send(pb.FactBatch(facts=[pb.Fact(hello=self._hello)]))
+        """The memory in parts, HelloEnd; then wait for the Welcome."""
         for part in snapshot.parts():
             await self._send(pb.FactBatch(facts=[pb.Fact(hello_part=part)]))
         await self._send(pb.FactBatch(facts=[pb.Fact(hello_end=pb.HelloEnd())]))
