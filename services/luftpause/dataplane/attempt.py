@@ -117,7 +117,7 @@ class Attempt:
             stream=head.kind == EVENT_STREAM,
             done=done,
             holds_busy=relay.holds_busy,
-            bytes_max=relay.config.look_bytes_max,
+            full=len(raw) > relay.config.look_bytes_max,
         )
         match verdict:
             case Verdict.WAIT:

@@ -10,6 +10,11 @@ from typing import Final
 SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
 TRAILER: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*")
 LINE_BYTES_MAX: Final = 8192  # a size line with its extensions, or all trailers
+# A recipient that heeds one of these behind the body would frame, route or trust the answer otherwise (RFC 9110, 6.5.1).
+NO_TRAILERS: Final = (
+    b"connection", b"content-encoding", b"content-length", b"content-range", b"content-type", b"host", b"keep-alive", b"proxy-",
+    b"set-cookie", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"x-luftpause-",
+)  # fmt: skip
 
 
 class FramingError(Exception):
@@ -53,12 +58,13 @@ class UntilClose:
 class Chunked:
     """`Transfer-Encoding: chunked`."""
 
-    __slots__ = ("_after_chunk", "_left", "_part", "_trailers", "done", "payload")
+    __slots__ = ("_after_chunk", "_left", "_part", "_trailer_bytes", "_trailers", "done", "payload")
 
     def __init__(self) -> None:
         self._left = 0  # payload bytes that the current chunk still owes
         self._after_chunk = False  # the CRLF behind a chunk comes next
         self._trailers = False
+        self._trailer_bytes = 0
         self._part = b""  # of a line that a read cut
         self.payload = b""
         self.done = False
@@ -121,8 +127,11 @@ class Chunked:
                 raise FramingError("bare LF in a trailer")
             return self._keep(data, at)
         self.done = end == at
-        if not self.done and TRAILER.fullmatch(data, at, end) is None:
+        self._trailer_bytes += end + 2 - at
+        if not self.done and (TRAILER.fullmatch(data, at, end) is None or _is_barred(data[at:end])):
             raise FramingError("bad trailer")
+        if self._trailer_bytes > LINE_BYTES_MAX:
+            raise FramingError("endless trailers")
         return end + 2
 
     def _keep(self, data: bytes, at: int) -> int:
@@ -130,6 +139,11 @@ class Chunked:
         if len(self._part) > LINE_BYTES_MAX:
             raise FramingError("endless line between chunks")
         return len(data)
+
+
+def _is_barred(trailer: bytes) -> bool:
+    name = trailer.partition(b":")[0].lower()
+    return any(name.startswith(each) if each.endswith(b"-") else name == each for each in NO_TRAILERS)
 
 
 def _whole_chunks(data: bytes, pieces: list[bytes]) -> int:

@@ -26,20 +26,22 @@ def needs_look(status: int, *, holds_busy: bool) -> bool:
     return status == 200 or (status == 503 and holds_busy)
 
 
-def judge(status: int, payload: bytes, *, stream: bool, done: bool, holds_busy: bool, bytes_max: int) -> Verdict:
-    """`payload` is all that came so far; `stream`: it is an event stream."""
+def judge(status: int, payload: bytes, *, stream: bool, done: bool, holds_busy: bool, full: bool) -> Verdict:
+    """`payload` is all that came so far; `stream`: it is an event stream; `full`: no more may wait."""
+    if full and not done:
+        return Verdict.GO
     if status == 503:
         if not done:
-            return Verdict.WAIT if len(payload) <= bytes_max else Verdict.GO
+            return Verdict.WAIT
         return Verdict.BUSY if is_queue_full(status, payload) else Verdict.GO
     if not payload:
         return Verdict.EMPTY if done else Verdict.WAIT
     if not stream or not holds_busy:
         return Verdict.GO
-    return _first_event(payload.lstrip(), done=done, bytes_max=bytes_max)
+    return _first_event(payload.lstrip(), done=done)
 
 
-def _first_event(text: bytes, *, done: bool, bytes_max: int) -> Verdict:
+def _first_event(text: bytes, *, done: bool) -> Verdict:
     begins = text[:64].translate(None, WHITE)
     if not any(error.startswith(begins) or begins.startswith(error) for error in ERROR_EVENTS):
         return Verdict.GO
@@ -48,4 +50,4 @@ def _first_event(text: bytes, *, done: bool, bytes_max: int) -> Verdict:
         line, end, _ = rest.partition(b"\n")
     if end or done:
         return Verdict.BUSY if is_queue_full(200, data_of(line)) else Verdict.GO
-    return Verdict.WAIT if len(text) <= bytes_max else Verdict.GO
+    return Verdict.WAIT

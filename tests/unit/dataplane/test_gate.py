@@ -26,6 +26,8 @@ FULL_MESSAGES = b'data: {"type":"error","error":{"type":"overloaded_error","mess
         (b'data:{ "error" : {"message":"The request queue is full.","code":503}}\n', False, Verdict.BUSY),
         (b'data: {"error":{"message":"context","code":400}}\n\n', False, Verdict.GO),
         (b'data: {"error": "' + b"x" * 9000, False, Verdict.GO),
+        (b"\n" * 8192, False, Verdict.WAIT),
+        (b"\n" * 9000, False, Verdict.GO),
         (b"d", True, Verdict.GO),
         (b"event: mess", False, Verdict.GO),
         (b"event: er", False, Verdict.WAIT),
@@ -38,9 +40,9 @@ FULL_MESSAGES = b'data: {"type":"error","error":{"type":"overloaded_error","mess
     ],
 )
 def test_the_first_event_of_a_stream(payload: bytes, done: bool, verdict: Verdict) -> None:
-    assert judge(200, payload, stream=True, done=done, holds_busy=True, bytes_max=8192) is verdict
+    assert judge(200, payload, stream=True, done=done, holds_busy=True, full=len(payload) > 8192) is verdict
     passed = verdict if not payload else Verdict.GO
-    assert judge(200, payload, stream=True, done=done, holds_busy=False, bytes_max=8192) is passed
+    assert judge(200, payload, stream=True, done=done, holds_busy=False, full=len(payload) > 8192) is passed
 
 
 def test_which_answers_are_looked_at() -> None:
