@@ -1,6 +1,7 @@
 """What bytes does a client get for luftpause's own answers, and what head for an engine's?"""
 
 import functools
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -13,6 +14,7 @@ PHRASES: Final = {
     431: "Request Header Fields Too Large", 500: "Internal Server Error", 501: "Not Implemented", 502: "Bad Gateway",
     503: "Service Unavailable", 504: "Gateway Timeout", 505: "HTTP Version Not Supported",
 }  # fmt: skip
+PHRASE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 CLOSE: Final = b"connection: close\r\n"
 CHUNKED: Final = b"transfer-encoding: chunked\r\n"
@@ -26,6 +28,9 @@ REPLACED: Final = HOP_BY_HOP | {b"content-length", b"x-accel-buffering"}
 
 @functools.lru_cache(maxsize=64)
 def status_line(status: int, phrase: str = "") -> bytes:
+    """`phrase` is the engine's; one that no status line may hold (RFC 9112, 4) is replaced by the usual one."""
+    if PHRASE.fullmatch(phrase) is None:
+        phrase = ""
     return b"HTTP/1.1 %d %b\r\n" % (status, (phrase or PHRASES.get(status, "")).encode("latin-1"))
 
 

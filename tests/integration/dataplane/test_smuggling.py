@@ -292,6 +292,7 @@ GOOD_ANSWERS = {
     "an offer of HTTP/2": (OK + b"upgrade: h2c\r\nconnection: upgrade, keep-alive\r\n" + ANSWER_SIZED + b"\r\n" + GOOD, False),
     "until the end of the connection": (OK + b"\r\n" + GOOD, True),
     "HTTP/1.0 with a length": (OK.replace(b"1.1", b"1.0") + ANSWER_SIZED + b"\r\n" + GOOD, True),
+    "NUL in its phrase": (OK.replace(b"OK", b"O\0K") + ANSWER_SIZED + b"\r\n" + GOOD, False),
     "two answers": (json_answer(GOOD) + EVIL, False),
 }  # fmt: skip
 
@@ -323,5 +324,6 @@ async def answered_alone(client: Client, version: str) -> None:
     framings = names.count(b"content-length") + names.count(b"transfer-encoding")
     assert framings == 1 or (version == "1.0" and framings == 0)
     assert not {b"upgrade", b"keep-alive", b"trailer"} & set(names)
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert GOOD in body
     assert b"EVIL" not in raw

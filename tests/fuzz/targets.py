@@ -1,0 +1,317 @@
+"""What must hold, whatever a client sends, an engine answers, or stands in a stream of events?
+
+Each target plays one case on transports without sockets and returns what it looked like from outside; raises where a promise is broken.
+"""
+
+import asyncio
+import itertools
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from random import Random
+from time import thread_time
+from typing import Any
+
+import h11
+import pytest
+
+from tests.fuzz.seeds import ANSWERS, EVENTS, GOOD, REQUESTS
+from tests.support.fake_scheduler import FakeScheduler, replica
+from tests.support.plane import BODY, STREAM_BODY, post
+from tests.support.raw_engine import json_answer
+from tests.support.wires import FakeTransport, Rig
+
+STEP_SECONDS_MAX = 0.1
+HEAD_BYTES_MAX = 400_000  # of h11: it is not the limit that is compared
+PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
+ENDS = ("finished", "failed", "abandon")
+CLOSED = re.compile("peer unexpectedly closed|closed connection")  # what h11 says of a broken transfer
+NOT_FORWARDED = frozenset({b"connection", b"upgrade", b"expect", b"te"})
+Look = tuple[Any, ...]
+Target = Callable[[bytes, int], Coroutine[Any, Any, Look]]
+
+
+class BrokenError(AssertionError):
+    """A promise that does not hold."""
+
+
+def must(condition: object, text: str) -> None:
+    if not condition:
+        raise BrokenError(text)
+
+
+def cut(data: bytes, chance: Random) -> list[bytes]:
+    """At random places: nowhere, in a few, or into pieces of a few bytes."""
+    places = chance.choice((0, 1, 3, 12, len(data) // 2))
+    at = sorted({0, len(data), *(chance.randrange(len(data) + 1) for _ in range(min(places, 2_000)))})
+    return [data[start:end] for start, end in itertools.pairwise(at)]
+
+
+def timed(step: Callable[[bytes], bool], data: bytes) -> bool:
+    """One read; the loop is blocked as long as it takes."""
+    began = thread_time()
+    taken = step(data)
+    took = thread_time() - began
+    must(took < STEP_SECONDS_MAX, f"the loop was blocked for {took * 1000:.0f} ms by {len(data)} bytes")
+    return taken
+
+
+def made(rig: Rig) -> FakeTransport:
+    engine = rig.connecting[0].made()
+    assert engine is not None
+    return engine
+
+
+async def settle(rig: Rig, scheduler: FakeScheduler, clients: Sequence[FakeTransport]) -> None:
+    """Who is held leaves, and all limits run out: nothing may be left."""
+    if any(state == "held" for state in scheduler.state.values()):
+        for client in clients:
+            client.peer_closes(ConnectionResetError())
+    now = rig.sweep.now
+    for _ in range(8):
+        while rig.connecting:
+            rig.connecting[0].refused()
+        now += 700
+        rig.sweep.look(now)
+        await asyncio.sleep(0)
+    must(not rig.relay.turns, "turns are left")
+    must(not scheduler.open_turns, f"the scheduler still counts turns: {scheduler.facts}")
+    for turn in scheduler.asks:
+        must(sum(name in ENDS for name in scheduler.told(turn)) <= 1, f"more than one end: {scheduler.told(turn)}")
+    for client in clients:
+        must(client.lost, "a client's connection is left open")
+    must(not any(not engine.lost for engine in rig.engines), "an engine's connection is left open")
+
+
+# ---- answers as h11 sees them ---------------------------------------------------------------------------------------
+
+
+def answers_in(data: bytes, methods: Sequence[str], *, closed: bool) -> list[tuple[int, bytes, bool]]:
+    """Status, body, completeness of each; raises BrokenError where it is no HTTP."""
+    found: list[tuple[int, bytes, bool]] = []
+    rest = data
+    for method in methods:
+        if not rest:
+            break
+        status, body, complete, rest = _answer(rest, method, closed=closed)
+        if status:
+            found.append((status, body, complete))
+        if not complete:
+            must(not rest, "bytes behind a broken answer")
+            return found
+    must(not rest, f"bytes behind the last answer: {rest[:80]!r}")
+    return found
+
+
+def _answer(data: bytes, method: str, *, closed: bool) -> tuple[int, bytes, bool, bytes]:
+    h = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES_MAX)
+    h.send(h11.Request(method=method, target="/", headers=[("host", "x")]))
+    h.send(h11.EndOfMessage())
+    h.receive_data(data)
+    if closed:
+        h.receive_data(b"")
+    status, parts = 0, bytearray()
+    while True:
+        try:
+            event = h.next_event()
+        except h11.RemoteProtocolError as error:
+            must(closed and CLOSED.search(str(error)), f"the client got no HTTP: {error}")
+            return status, bytes(parts), False, b""
+        match event:
+            case h11.InformationalResponse():
+                pass
+            case h11.Response():
+                status = event.status_code
+            case h11.Data():
+                parts += event.data
+            case h11.EndOfMessage():
+                return status, bytes(parts), True, h.trailing_data[0]
+            case _:
+                return status, bytes(parts), False, b""
+
+
+# ---- requests -------------------------------------------------------------------------------------------------------
+
+
+def first_request(data: bytes) -> tuple[bytes, bytes] | str:
+    """Method and body of the first request as h11 reads it; else why it does not."""
+    h = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+    h.receive_data(data)
+    method, parts = b"", bytearray()
+    try:
+        while True:
+            match event := h.next_event():
+                case h11.Request():
+                    method = event.method
+                case h11.Data():
+                    parts += event.data
+                case h11.EndOfMessage():
+                    return method, bytes(parts)
+                case _:
+                    return "incomplete"
+    except h11.RemoteProtocolError as error:
+        return str(error)
+
+
+def forwarded(data: bytes) -> list[tuple[bytes, bytes]]:
+    """The requests that an engine got on one connection: target and body. Each must be one that nobody can read in two ways."""
+    found: list[tuple[bytes, bytes]] = []
+    while data:
+        h = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        h.receive_data(data)
+        request = h.next_event()
+        must(isinstance(request, h11.Request), "the engine got no complete head")
+        names = [name for name, _ in request.headers]
+        must(names.count(b"content-length") == 1 and b"transfer-encoding" not in names, f"framing: {names}")
+        must(names.count(b"host") == 1, f"hosts: {names}")
+        must(not any(name.startswith(b"x-luftpause") or name in NOT_FORWARDED for name in names), f"headers: {names}")
+        body = bytearray()
+        while isinstance(event := h.next_event(), h11.Data):
+            body += event.data
+        must(isinstance(event, h11.EndOfMessage), "the engine got no complete body")
+        found.append((request.target, bytes(body)))
+        data = h.trailing_data[0]
+    return found
+
+
+async def requests(data: bytes, seed: int) -> Look:
+    """Nothing but what a strict reader finds too reaches the engine; every answer is HTTP; all ends by itself."""
+    chance = Random(seed)
+    scheduler = FakeScheduler(replica("a", "http://a"))
+    with pytest.MonkeyPatch.context() as patch:
+        rig = Rig(scheduler, usage=chance.choice(("observe", "observe", "ask"))).patch(patch)
+        client, answered = rig.client(), 0
+        for part in cut(data, chance):
+            timed(client.receives, part)
+            while rig.connecting:
+                rig.connecting[0].made()
+            for engine in rig.engines:
+                while answered < len(scheduler.asks) and engine.written and scheduler.open_turns and not engine.lost:
+                    engine.receives(json_answer(GOOD))
+                    answered += 1
+            await asyncio.sleep(0)
+        client.peer_closes()
+        got = [each for engine in rig.engines for each in forwarded(bytes(engine.written))]
+        await settle(rig, scheduler, [client])
+    written = bytes(client.written)
+    methods = [b"HEAD" if data.lstrip(b"\r\n").startswith(b"HEAD ") else b"GET"] + [b"GET"] * 8
+    found = answers_in(written, [each.decode() for each in methods], closed=True)
+    must(500 not in [status for status, _, _ in found], "an internal error")
+    expected = first_request(data)
+    if got and isinstance(expected, tuple):
+        read = expected[1]
+        sent = got[0][1]
+        must(sent == read or b"include_usage" in sent or len(found) > 1, f"h11 reads another body: {read[:80]!r} instead of {sent[:80]!r}")
+    elif got and found and found[0][0] == 200:
+        must(any(each.search(str(expected)) for each in ALLOWED), f"h11 refuses what was served: {expected}")
+    said = tuple((status, body[:50] if status != 200 else b"") for status, body, _ in found)
+    ends = tuple(scheduler.told(each)[-1] for each in scheduler.asks)
+    return ("requests", said, ends, expected[:30] if isinstance(expected, str) else "ok", min(2, len(got)))
+
+
+# What h11 refuses and may be served: empty lines before a request, several spaces in its first line (RFC 9112, 2.2 and 3).
+ALLOWED = (re.compile("^no request line received$"), re.compile(r"^illegal request line: bytearray\(b'[A-Z]+ +[^ ]+ +HTTP/1.[01]'\)$"))
+
+
+# ---- answers --------------------------------------------------------------------------------------------------------
+
+
+async def answers(data: bytes, seed: int) -> Look:
+    """The client gets what a strict reader finds, or an error, or a transfer that is seen to be broken; and nobody else gets any of it."""
+    chance = Random(seed)
+    scheduler = FakeScheduler(replica("a", "http://a"))
+    closes = chance.choice(("fin", "reset", "stays"))
+    version = chance.choice(("1.1", "1.1", "1.0"))
+    with pytest.MonkeyPatch.context() as patch:
+        rig = Rig(scheduler, usage=chance.choice(("observe", "observe", "ask")), failover=False).patch(patch)
+        client = rig.client()
+        client.receives(post(STREAM_BODY, path=chance.choice(PATHS), version=version))
+        engine = made(rig)
+        for part in cut(data, chance):
+            if timed(engine.receives, part):
+                await asyncio.sleep(0)
+        if closes != "stays":
+            engine.peer_closes(ConnectionResetError() if closes == "reset" else None)
+        await asyncio.sleep(0)
+        second = rig.client()
+        second.receives(post())
+        await _second(rig, scheduler, second)
+        await settle(rig, scheduler, [client, second])
+    found = answers_in(bytes(client.written), ["POST"], closed=bool(client.lost))
+    told = scheduler.told(next(iter(scheduler.asks)))
+    complete = bool(found) and found[0][2] and not (version == "1.0" and client.lost == "aborted")
+    if "finished" in told:
+        must(complete, "told as finished, and the client has no whole answer")
+    said = tuple((status, whole, body[:60] if status >= 500 else b"") for status, body, whole in found)
+    return ("answers", closes, said, tuple(told), client.lost, engine.lost)
+
+
+async def _second(rig: Rig, scheduler: FakeScheduler, second: FakeTransport) -> None:
+    """A turn that comes afterwards, on the same connection if that was kept, gets its own answer."""
+    turn = list(scheduler.asks)[-1]
+    if scheduler.state[turn] == "held" or second.lost:
+        return
+    while rig.connecting:
+        rig.connecting[0].made()
+    turn_of = (each for each in rig.engines if not each.lost and each.protocol._receiver is not None)  # pyright: ignore[reportAttributeAccessIssue]
+    engine = max(turn_of, key=lambda each: each.written.rfind(BODY), default=None)  # the first turn's body is another one
+    if engine is None or scheduler.state[turn] != "started":
+        return
+    engine.receives(json_answer(GOOD))
+    await asyncio.sleep(0)
+    found = answers_in(bytes(second.written), ["POST"], closed=False)
+    must([(status, body) for status, body, _ in found] == [(200, GOOD)], f"the next turn got {found}")
+
+
+# ---- events ---------------------------------------------------------------------------------------------------------
+
+
+async def events(data: bytes, seed: int) -> Look:
+    """Every byte passes, or all but whole usage events where they were asked for; what is seen does not depend on the cuts."""
+    if not data:
+        return ("events",)
+    usage, path = Random(seed).choice(("observe", "ask")), Random(seed + 1).choice(PATHS)
+    got, facts = await _streamed(data, [data], usage, path)
+    again, same = await _streamed(data, cut(data, Random(seed + 2)), usage, path)
+    must(again == got, "bytes depend on the cuts")
+    must(same == facts, f"what is seen depends on the cuts: {facts} and {same}")
+    must(usage == "ask" or got is None or got == data, "a byte was changed")
+    if got is not None:
+        must(_is_without(got, data), "something was added or turned round")
+    last = tuple(str(each)[:40] for each in facts[-1][1:4])
+    return ("events", path, usage, got is None, len(got or b"") < len(data), tuple(name for name, *_ in facts), *last)
+
+
+def _is_without(part: bytes, whole: bytes) -> bool:
+    """Is `part` what is left of `whole` when some lines are taken out?"""
+    left = iter(whole.split(b"\n"))
+    return all(any(line == each or each.endswith(line) for each in left) for line in part.split(b"\n"))
+
+
+async def _streamed(data: bytes, pieces: Sequence[bytes], usage: str, path: str) -> tuple[bytes | None, list[tuple[object, ...]]]:
+    scheduler = FakeScheduler(replica("a", "http://a"))
+    with pytest.MonkeyPatch.context() as patch:
+        rig = Rig(scheduler, usage=usage).patch(patch)
+        client = rig.client()
+        client.receives(post(STREAM_BODY, path=path))
+        engine = made(rig)
+        engine.receives(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n" % len(data))
+        for piece in pieces:
+            timed(engine.receives, piece)
+        await asyncio.sleep(0)
+        busy = any(fact[0] == "give_back" for fact in scheduler.facts)
+        rig.relay.kill()
+        await settle(rig, scheduler, [])
+    facts = [fact[0:1] + fact[2:] for fact in scheduler.facts if fact[0] not in {"tool_calls_seen", "response_seen", "suspect"}]
+    ids = [each for fact in scheduler.facts if fact[0] == "tool_calls_seen" for each in fact[2]]  # type: ignore[attr-defined]
+    if busy:
+        return None, [("busy",)]
+    (found,) = answers_in(bytes(client.written), ["POST"], closed=True)
+    must(found[2], "the answer is incomplete")
+    return found[1], [("ids", *ids), *facts]
+
+
+TARGETS: dict[str, tuple[Target, list[bytes]]] = {
+    "requests": (requests, REQUESTS),
+    "answers": (answers, ANSWERS),
+    "events": (events, EVENTS),
+}
