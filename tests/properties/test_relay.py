@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 import json
+import os
+import re
 from typing import Any
 
 import h11
@@ -17,6 +19,7 @@ from tests.support.raw_engine import json_answer
 from tests.support.wires import FakeTransport, Rig
 
 ENDS = ("finished", "failed", "abandon")
+STREAMS = int(os.environ.get("LUFTPAUSE_TEST_STREAMS", "300"))
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 deltas = st.one_of(
@@ -42,6 +45,7 @@ events = st.one_of(
     st.builds(lambda n: {"choices": [], "usage": {"prompt_tokens": n, "completion_tokens": n}}, st.integers(0, 9)),
     st.builds(lambda n: {"usage": {"prompt_tokens": n}}, st.integers(0, 9)),
     st.builds(lambda text: {"choices": [{"index": 0, "text": text, "finish_reason": None}]}, words),
+    st.builds(lambda text, code: {"error": {"message": text, "code": code}}, words, st.sampled_from([400, 504, "x"])),
 )
 calls = st.sampled_from(["", "call_a", "call_b", None, 7])
 response_events = st.one_of(
@@ -168,17 +172,20 @@ def read(data: bytes, *, closed: bool) -> tuple[int, bytes, bool]:
     chunk_places=st.lists(st.integers(0, 5000), max_size=8),
     version=st.sampled_from(["1.1", "1.0"]),
     path=st.sampled_from(PATHS),
+    usage=st.sampled_from(["observe", "observe", "ask"]),
 )
-@settings(max_examples=500)
+@settings(max_examples=STREAMS)
 def test_every_byte_of_a_stream_reaches_the_client_however_it_was_cut(
-    body: bytes, how: str, places: list[int], chunk_places: list[int], version: str, path: str
+    body: bytes, how: str, places: list[int], chunk_places: list[int], version: str, path: str, usage: str
 ) -> None:
+    """LUFTPAUSE_TEST_STREAMS says how many streams."""
     whole = framed(body, how, chunk_places)
+    due = without_usage(body) if usage == "ask" and path in PATHS[:2] else body
 
     async def run(pieces: list[bytes]) -> tuple[FakeScheduler, FakeTransport]:
         scheduler = FakeScheduler(replica("a", "http://a"))
         with pytest.MonkeyPatch.context() as patch:
-            rig = Rig(scheduler).patch(patch)
+            rig = Rig(scheduler, usage=usage).patch(patch)
             client = rig.client()
             client.receives(post(STREAM_BODY, version=version, path=path))
             engine = rig.connecting[0].made()
@@ -193,11 +200,25 @@ def test_every_byte_of_a_stream_reaches_the_client_however_it_was_cut(
 
     cut_scheduler, client = asyncio.run(run(cut(whole, places)))
     status, got, complete = read(bytes(client.written), closed=version == "1.0" or bool(client.lost))
-    assert (status, got, complete) == (200, body, True)
-    assert bytes(client.written).endswith(body) or version == "1.1"
+    assert (status, got, complete) == (200, due, True)
+    assert bytes(client.written).endswith(due) or version == "1.1"
     # What is seen does not depend on the cuts either.
     whole_scheduler, _ = asyncio.run(run([whole]))
     assert seen(cut_scheduler) == seen(whole_scheduler)
+
+
+def without_usage(body: bytes) -> bytes:
+    """What a client gets that did not ask for usage where luftpause did: all but the events that hold nothing else."""
+    return b"".join(event for event in re.split(rb"(?<=\n\n)|(?<=\n\r\n)", body) if not tells_only_usage(event))
+
+
+def tells_only_usage(event: bytes) -> bool:
+    data = [line.strip()[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")]
+    try:
+        value = json.loads(b"\n".join(each for each in data if each))
+    except ValueError:
+        return False
+    return isinstance(value, dict) and value.get("choices") == [] and isinstance(value.get("usage"), dict)
 
 
 def seen(scheduler: FakeScheduler) -> list[Any]:
