@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import sys
+from collections import Counter
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,13 +52,13 @@ class Town:
         self.folder = folder
         self.stack = stack
 
-    async def drive(self, client: str, prompt: str, *, mcp: bool = False) -> Tried:
+    async def drive(self, client: str, prompt: str, *, mcp: bool = False, bare: bool = False) -> Tried:
         told = self.folder / f"requests-{client}.jsonl"
         told.unlink(missing_ok=True)
-        tools = ("--mcp", self.stack.at["mcp"]) if mcp else ()
+        options = (*(("--mcp", self.stack.at["mcp"]) if mcp else ()), *(("--bare",) if bare else ()))
         process = await asyncio.create_subprocess_exec(
             sys.executable, str(DRIVE), client, "--proxy", self.stack.at["http"], "--model", "fake-1b", "--prompt", prompt,
-            "--requests", str(told), *tools, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            "--requests", str(told), *options, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
         out, _ = await asyncio.wait_for(process.communicate(), 200)
         if process.returncode == 3:
@@ -104,6 +105,21 @@ async def test_a_session_with_tools_of_its_own_and_of_ours_is_one_run(client: st
             assert len({each["replica"] for each in tried.turns(client)}) == 1
             assert [each for each in tried.failed() if (each["method"], each["path"]) != ("HEAD", "/")] == []
         await whole.nothing_left()
+
+
+@pytest.mark.parametrize("client", ["claude", "codex"])
+async def test_where_a_gateway_drops_the_clients_headers_tool_call_ids_alone_make_a_run(client: str, tmp_path: Path) -> None:
+    """Two sessions with the same task. Claude Code's request for a title has no tools: nothing tells that it belongs to the session."""
+    async with town(tmp_path) as whole:
+        runs = [
+            Counter(each["run-id"] for each in (await whole.drive(client, f"Look. [calls=3 {SHELL[client]}]", bare=True)).turns(client))
+            for _ in range(2)
+        ]
+        await whole.nothing_left()
+    for each in runs:
+        assert each.most_common(1)[0][1] == 4
+        assert sorted(each.values()) in ([4], [1, 4])
+    assert runs[0].keys().isdisjoint(runs[1])
 
 
 async def test_sub_agents_of_claude_code_are_runs_below_their_sessions(tmp_path: Path) -> None:

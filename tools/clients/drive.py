@@ -47,6 +47,7 @@ class Asked:
     mcp: str | None
     proxy: str | None
     requests: Path | None
+    bare: bool
 
 
 def main() -> int:
@@ -58,13 +59,14 @@ def main() -> int:
     arguments.add_argument("--model", default="claude-sonnet-4-5", help="any will do for the script")
     arguments.add_argument("--prompt", default=PROMPT)
     arguments.add_argument("--requests", type=Path, help="file to append what was asked of the proxy")
+    arguments.add_argument("--bare", action="store_true", help="the proxy gets no header by which the client names its session")
     given = arguments.parse_args()
     program = given.clients / "node_modules/.bin" / given.client.removesuffix("-list")
     if not program.exists():
         print(f"{program} is missing: run tools/clients/install.sh", file=sys.stderr)
         return 3
     mcp = given.mcp or (None if given.proxy else "http://127.0.0.1:7000/mcp")
-    asked = Asked(given.clients, given.prompt, given.model, mcp, given.proxy, given.requests)
+    asked = Asked(given.clients, given.prompt, given.model, mcp, given.proxy, given.requests, given.bare)
     drivers = {"claude": _claude, "claude-list": _claude_list, "codex": _codex}
     with tempfile.TemporaryDirectory(prefix="luftpause-client-") as folder:
         status, said = asyncio.run(drivers[given.client](Path(folder), asked))
@@ -148,7 +150,7 @@ async def _model(asked: Asked, script: Starlette) -> AsyncGenerator[str]:
             yield url
         return
     async with httpx.AsyncClient(trust_env=False, timeout=SECONDS_MAX) as http:
-        recorder = Recorder(asked.proxy, http)
+        recorder = Recorder(asked.proxy, http, bare=asked.bare)
         async with _serving(recorder.app()) as url:
             yield url
     if asked.requests:

@@ -17,14 +17,15 @@ Json = dict[str, Any]
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 OF_A_CONNECTION: Final = frozenset({"connection", "content-length", "host", "keep-alive", "transfer-encoding"})
-TELLING: Final = ("session", "agent", "thread", "x-luftpause")  # parts of the names of headers that say whose a request is
+TELLING: Final = ("session", "-agent-", "thread", "x-luftpause")  # parts of the names of headers that say whose a request is
 
 
 class Recorder:
-    """`seen`: each request that was answered, in the order of the answers."""
+    """`seen`: each request that was answered, in that order. `bare`: headers that say whose a request is are not passed on."""
 
-    def __init__(self, target: str, http: httpx.AsyncClient) -> None:
+    def __init__(self, target: str, http: httpx.AsyncClient, *, bare: bool = False) -> None:
         self.seen: list[Json] = []
+        self._dropped = TELLING if bare else ()
         self._target = target.rstrip("/")
         self._http = http
 
@@ -33,7 +34,11 @@ class Recorder:
 
     async def _pass_on(self, request: Request) -> Response:
         query = f"?{request.url.query}" if request.url.query else ""
-        headers = [(name, value) for name, value in request.headers.items() if name not in OF_A_CONNECTION]
+        headers = [
+            (name, value)
+            for name, value in request.headers.items()
+            if name not in OF_A_CONNECTION and not any(part in name for part in self._dropped)
+        ]
         asked = self._http.build_request(
             request.method, f"{self._target}{request.url.path}{query}", headers=headers, content=await request.body()
         )
