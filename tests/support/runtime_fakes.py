@@ -10,8 +10,10 @@ from typing import Any, Literal
 import msgspec
 
 from luftpause.kit import serve
+from luftpause.kit.auth import Tokens
 from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.errors import LuftpauseError
+from luftpause.runtime.gate import Gate
 from luftpause.runtime.mcp_tools.sessions import LiveSessions
 from luftpause.runtime.ports import RunState, RunView, ServerState, ServiceClass, SpawnRequest, ToolResult, ToolSpec
 from luftpause.runtime.service import serving
@@ -23,6 +25,7 @@ class FakeRuns:
     def __init__(self) -> None:
         self.requests: list[SpawnRequest] = []
         self.runs: dict[str, RunView] = {}
+        self.owners: dict[str, str | None] = {}
         self.cancelled: list[str] = []
         self.waits = 0
         self.spawned = asyncio.Event()
@@ -38,7 +41,7 @@ class FakeRuns:
         handle = f"run_{next(self._numbers):026d}"
         run = RunView(handle, RunState.RUNNING, request.task, request.model or "m", request.service_class or ServiceClass.INTERACTIVE,
                       parent=request.parent, doing="held or generating")  # fmt: skip
-        self.runs[handle] = run
+        self.runs[handle], self.owners[handle] = run, request.owner
         if request.task.startswith("echo "):
             self.finish(handle, answer=request.task[5:], turns=1)
         return self.runs[handle]
@@ -58,12 +61,15 @@ class FakeRuns:
         return tuple(self.view(handle, owner) for handle in handles)
 
     def view(self, handle: str, owner: str | None) -> RunView:
-        if handle not in self.runs:
+        principal = (self.owners.get(handle) or "").startswith("principal:")
+        if handle not in self.runs or (principal and self.owners[handle] != owner):
             raise LuftpauseError(f"there is no run {handle}", code="unknown_handle", status=404)
         return self.runs[handle]
 
     def views(self, owner: str | None) -> tuple[RunView, ...]:
-        return tuple(self.runs.values())
+        """Sessions see all runs; principals their own."""
+        principal = (owner or "").startswith("principal:")
+        return tuple(run for handle, run in self.runs.items() if not principal or self.owners[handle] == owner)
 
     def everything(self) -> tuple[RunView, ...]:
         return tuple(self.runs.values())
@@ -102,9 +108,12 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def served(config: RuntimeConfig | None = None, **settings: Any) -> AsyncGenerator[Served]:
+async def served(
+    config: RuntimeConfig | None = None, *, tokens: Tokens | None = None, metrics_open: bool = False, **settings: Any
+) -> AsyncGenerator[Served]:
     config = config or RuntimeConfig(port=0, **settings)
+    gate = Gate(config, tokens, status_origins=config.status_origins or (), metrics_open=metrics_open)
     runs = FakeRuns()
     sock = serve.listen(config.host, config.port, option="runtime.port")
-    async with serving(config, runs, runs.everything, FakeTools(), LiveSessions(config.session_idle_seconds), sock):
+    async with serving(config, runs, runs.everything, FakeTools(), LiveSessions(config.session_idle_seconds), sock, gate):
         yield Served(serve.url_of(sock), runs)

@@ -1,15 +1,16 @@
 """How does the runtime start, serve and stop?"""
 
 import asyncio
-import contextlib
-import ipaddress
 import os
 from pathlib import Path
 from typing import Final
 
+from luftpause.kit import auth
 from luftpause.kit import serve as kit
-from luftpause.kit.config import Config, RuntimeConfig
+from luftpause.kit.config import Config
+from luftpause.kit.errors import ConfigError
 from luftpause.kit.logs import Log
+from luftpause.runtime.gate import Gate
 from luftpause.runtime.journal import Journal
 from luftpause.runtime.mcp_tools.sessions import LiveSessions
 from luftpause.runtime.model_client import DataplaneClient
@@ -25,7 +26,7 @@ _log = Log("runtime")
 async def serve(config: Config, *, announce: Path | None = None) -> None:
     """Run the runtime until SIGTERM or SIGINT; writes where it listens to `announce`."""
     async with kit.stop_signals() as stop:
-        work = asyncio.create_task(_serve(config.runtime, announce, stop.asked))
+        work = asyncio.create_task(_serve(config, announce, stop.asked))
         limits = [
             asyncio.create_task(_leave_after(stop.asked, config.runtime.stop_grace_seconds)),
             asyncio.create_task(_leave_after(stop.now, NOW_SECONDS, work)),
@@ -49,16 +50,18 @@ async def _leave_after(event: asyncio.Event, seconds: float, work: asyncio.Task[
     os._exit(0)
 
 
-async def _serve(config: RuntimeConfig, announce: Path | None, asked: asyncio.Event) -> None:
-    sock = kit.listen(config.host, config.port, option="runtime.port")
-    _warn_if_open(config.host)
-    sessions = LiveSessions(config.session_idle_seconds)
+async def _serve(config: Config, announce: Path | None, asked: asyncio.Event) -> None:
+    own = config.runtime
+    tokens, token = auth.tokens(config.auth.tokens_file), _token(config)
+    sock = kit.listen(own.host, own.port, option="runtime.port")
+    auth.warn_if_open(_log, own.host, tokens)
+    sessions = LiveSessions(own.session_idle_seconds)
     async with (
-        await Journal.open(config) as journal,
-        DataplaneClient(config) as model,
-        Tools(config) as tools,
-        RunService(config, model, tools, journal, owner_lives=sessions.lives) as runs,
-        serving(config, runs, runs.everything, tools, sessions, sock) as http,
+        await Journal.open(own) as journal,
+        DataplaneClient(own, token=token) as model,
+        Tools(own) as tools,
+        RunService(own, model, tools, journal, owner_lives=sessions.lives) as runs,
+        serving(own, runs, runs.everything, tools, sessions, sock, _gate(config, tokens)) as http,
     ):
         url = kit.url_of(sock)
         kit.announce(announce, {"http": url, "mcp": f"{url}/mcp"})
@@ -71,9 +74,16 @@ async def _serve(config: RuntimeConfig, announce: Path | None, asked: asyncio.Ev
         _log.info("stopping")
 
 
-def _warn_if_open(host: str) -> None:
-    with contextlib.suppress(ValueError):
-        if ipaddress.ip_address(host.strip("[]")).is_loopback:
-            return
-    if host != "localhost":
-        _log.warning("everybody who can reach this address may start sub-agents: there is no token yet", host=host)
+def _gate(config: Config, tokens: auth.Tokens) -> Gate:
+    own = config.runtime.status_origins
+    page = config.scheduler.http_port
+    origins = (f"http://127.0.0.1:{page}", f"http://localhost:{page}") if own is None else own
+    return Gate(config.runtime, tokens, status_origins=origins, metrics_open=config.auth.metrics_open)
+
+
+def _token(config: Config) -> str:
+    """What the dataplane is shown. Raises ConfigError."""
+    token = auth.from_environment(auth.TOKEN)
+    if config.auth.tokens_file is not None and not token:
+        raise ConfigError(f"auth.tokens_file needs {auth.TOKEN} too: it is what the runtime shows the dataplane")
+    return token

@@ -4,36 +4,40 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from luftpause.kit.config import RuntimeConfig
-from luftpause.kit.errors import error_body
 from luftpause.runtime import request_body
+from luftpause.runtime.gate import Gate, error, principal_of
 from luftpause.runtime.mcp_tools.sessions import LiveSessions, session_name
 from luftpause.runtime.sse_json import JsonOnly, SseOnly, WithoutCancelled
 
 PATHS: Final = frozenset({"/mcp", "/mcp/"})
-OPEN_PATHS: Final = frozenset({"/health"})
 JSON: Final = "application/json"
 SSE: Final = "text/event-stream"
 
-_LOCAL_ORIGIN: Final = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE)
-
 
 class Front:
-    """The runtime's ASGI app: refuses foreign hosts, gives `/mcp` and `/mcp/` to the MCP server, the rest to `others`."""
+    """The runtime's ASGI app: asks the gate, gives `/mcp` and `/mcp/` to the MCP server, the rest to `others`."""
 
-    def __init__(self, config: RuntimeConfig, mcp: ASGIApp, others: ASGIApp, sessions: LiveSessions, stopping: Callable[[], bool]) -> None:
-        self._mcp = mcp
+    def __init__(
+        self,
+        config: RuntimeConfig,
+        mcp: ASGIApp,
+        others: ASGIApp,
+        sessions: LiveSessions,
+        stopping: Callable[[], bool],
+        gate: Gate | None = None,
+    ) -> None:
+        self._gate = gate or Gate(config)
+        self._mcp = AuthContextMiddleware(mcp)
         self._others = others
         self._sessions = sessions
         self._stopping = stopping
         self._body_bytes_max = config.max_body_bytes
-        self._hosts = frozenset(host.lower() for host in (*config.allowed_hosts, config.host))
-        self._origins = frozenset(origin.lower().rstrip("/") for origin in config.allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -41,13 +45,14 @@ class Front:
         # RFC 9110 5.5: white space around a value is not part of it; the parser leaves what follows the value.
         scope = {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
         headers = Headers(scope=scope)
-        refusal = None if scope["path"] in OPEN_PATHS else self._refusal(headers)
+        send = self._gate.answering(scope, headers, send)
+        refusal = self._gate.admit(scope, headers)
         if refusal is not None:
             await refusal(scope, receive, send)
         elif scope["path"] not in PATHS:
             await self._others(scope, receive, send)
         elif self._stopping():
-            await _error(503, "stopping", "the runtime is stopping", {"retry-after": "5"})(scope, receive, send)
+            await error(503, "stopping", "the runtime is stopping", {"retry-after": "5"})(scope, receive, send)
         else:
             await self._serve_session(scope, headers, receive, send)
 
@@ -55,7 +60,7 @@ class Front:
         """Notes whether the request's session lives; only the SDK knows, and its status tells."""
         version = headers.get("mcp-protocol-version")
         session = headers.get("mcp-session-id", "") if version is None or version in HANDSHAKE_PROTOCOL_VERSIONS else ""
-        name = session_name(session) if session else ""
+        name = session_name(session) if session and not principal_of(scope) else ""  # a principal's runs are not its session's
         known = False
 
         async def watched(message: Message) -> None:
@@ -80,7 +85,7 @@ class Front:
             await self._mcp({**scope, "headers": _without_replay(headers)}, receive, send)
         elif not (json or sse):
             message = f"answers are {JSON} or {SSE}; accept at least one of them"
-            await _error(406, "not_acceptable", message)(scope, receive, send)
+            await error(406, "not_acceptable", message)(scope, receive, send)
         else:
             out = WithoutCancelled(send).send if sse else JsonOnly(send).send
             await self._post(scope, headers, receive, out if json else SseOnly(out).send)
@@ -92,20 +97,10 @@ class Front:
             return
         except request_body.BodyTooLongError:
             message = f"the request is longer than {self._body_bytes_max} bytes; shorten it, or raise runtime.max_body_bytes"
-            await _error(413, "body_too_long", message, {"connection": "close"})(scope, receive, send)
+            await error(413, "body_too_long", message, {"connection": "close"})(scope, receive, send)
             return
         inner = {**scope, "path": "/mcp", "headers": _for_the_sdk(headers, len(body))}
         await self._mcp(inner, request_body.replayed(body, receive), send)
-
-    def _refusal(self, headers: Headers) -> Response | None:
-        host = _without_port(headers.get("host", "")).lower()
-        if "*" not in self._hosts and host not in self._hosts and host.strip("[]") not in self._hosts:
-            message = f"Host `{host}` is not served here; to allow it, add it to runtime.allowed_hosts"
-            return _error(421, "host_not_allowed", message)
-        origin = headers.get("origin", "").lower().rstrip("/")
-        if origin and origin not in self._origins and not _LOCAL_ORIGIN.fullmatch(origin):
-            return _error(403, "origin_not_allowed", f"Origin `{origin}` may not call; to allow it, add it to runtime.allowed_origins")
-        return None
 
 
 def accepts(header: str) -> tuple[bool, bool]:
@@ -131,11 +126,3 @@ def _for_the_sdk(headers: Headers, length: int) -> list[tuple[bytes, bytes]]:
 def _without_replay(headers: Headers) -> list[tuple[bytes, bytes]]:
     """We give events no ids, so there is nothing to replay; the SDK would not answer such a request at all."""
     return [(name, value) for name, value in headers.raw if name != b"last-event-id"]
-
-
-def _without_port(host: str) -> str:
-    return re.sub(r":\d*$", "", host) if host.startswith("[") or host.count(":") == 1 else host
-
-
-def _error(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:
-    return Response(error_body(message, code=code, status=status), status, headers, media_type=JSON)

@@ -27,15 +27,16 @@ _RETRYABLE: Final = frozenset({408, 425, 500, 502, 503, 504, 507, 520, 521, 522,
 
 
 class DataplaneClient:
-    """The `ModelClient` of ports.py over HTTP. An async context manager."""
+    """The `ModelClient` of ports.py over HTTP. An async context manager. `token`: what the dataplane is shown; empty: nothing."""
 
-    def __init__(self, config: RuntimeConfig, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, config: RuntimeConfig, transport: httpx.AsyncBaseTransport | None = None, *, token: str = "") -> None:
         self._url = config.dataplane.rstrip("/").removesuffix("/v1")
         self._turn_seconds_max = config.turn_seconds_max
         self._answer_chars_max = config.answer_chars_max
         self._log = Log("runtime.model")
         self._http = httpx.AsyncClient(
             transport=transport,
+            headers={"authorization": f"Bearer {token}"} if token else None,
             trust_env=False,  # proxies of the environment are not for local services
             timeout=httpx.Timeout(None, connect=SHORT_SECONDS),  # asyncio.timeout bounds the whole turn
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),

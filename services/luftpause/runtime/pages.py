@@ -9,18 +9,19 @@ from starlette.types import Receive, Scope, Send
 
 from luftpause import __version__
 from luftpause.kit.errors import error_body
+from luftpause.runtime.gate import principal_of
 from luftpause.runtime.ports import Json, RunView, Toolbox
 
 JSON: Final = "application/json"
 
 
 class Pages:
-    """`GET /health` and `GET /status`; `runs` gives all runs, whoever owns them."""
+    """`GET /health` and `GET /status`; `runs` gives those of a principal, or all ("")."""
 
-    def __init__(self, runs: Callable[[], Sequence[RunView]], toolbox: Toolbox) -> None:
+    def __init__(self, runs: Callable[[str], Sequence[RunView]], toolbox: Toolbox) -> None:
         self._runs = runs
         self._toolbox = toolbox
-        self._pages: dict[str, Callable[[], Json]] = {"/health": self._health, "/status": self._status}
+        self._pages: dict[str, Callable[[str], Json]] = {"/health": self._health, "/status": self._status}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         page = self._pages.get(scope["path"])
@@ -30,16 +31,16 @@ class Pages:
         elif scope["method"] not in {"GET", "HEAD"}:
             response = _refused(405, "method_not_allowed", f"{scope['path']} takes GET only", {"allow": "GET, HEAD"})
         else:
-            response = Response(orjson.dumps(page()), media_type=JSON)
+            response = Response(orjson.dumps(page(principal_of(scope))), media_type=JSON)
         await response(scope, receive, send)
 
-    def _health(self) -> Json:
+    def _health(self, _: str) -> Json:
         return {"status": "ok", "service": "runtime", "version": __version__}
 
-    def _status(self) -> Json:
+    def _status(self, principal: str) -> Json:
         """Runs with parent and children, never their tasks and answers."""
         return {
-            "runs": [_run(run) for run in self._runs()],
+            "runs": [_run(run) for run in self._runs(principal)],
             "servers": [
                 {"name": server.name, "connected": server.connected, "error": server.error, "tools": server.tools}
                 for server in self._toolbox.servers()

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from luftpause.kit.clock import monotonic
 from luftpause.kit.config import RuntimeConfig
 from luftpause.runtime.front import Front
+from luftpause.runtime.gate import Gate, owner_name
 from luftpause.runtime.mcp_app import build_server, build_sessions
 from luftpause.runtime.mcp_tools.sessions import LiveSessions
 from luftpause.runtime.pages import Pages
@@ -30,15 +31,17 @@ async def serving(
     toolbox: Toolbox,
     sessions: LiveSessions,
     sock: socket.socket,
+    gate: Gate | None = None,
 ) -> AsyncGenerator[asyncio.Task[None]]:
-    """Serves on `sock` within the block; yields the task, which ends only if serving broke.
+    """Serves on `sock` within the block; yields the task, which ends only if serving broke. Without a gate everybody may call.
 
     Leaving the block: no new requests, open calls answer at once, streams end; all within half of `stop_grace_seconds`.
     """
     stopping = asyncio.Event()
     manager = build_sessions(config, build_server(config, runs, toolbox, stopping))
     calls = _OpenRequests(manager.handle_request)
-    server = _Server(config, Front(config, calls, Pages(all_runs, toolbox), sessions, stopping.is_set))
+    pages = Pages(lambda principal: runs.views(owner_name(principal)) if principal else all_runs(), toolbox)
+    server = _Server(config, Front(config, calls, pages, sessions, stopping.is_set, gate))
     task: asyncio.Task[None] | None = None
     try:
         async with manager.run():

@@ -305,8 +305,8 @@ INITIALIZE = {
 
 
 @contextlib.asynccontextmanager
-async def raw_session(at: Served):
-    async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
+async def raw_session(at: Served, more: dict[str, str] | None = None):
+    async with httpx.AsyncClient(timeout=30, trust_env=False, headers=more) as http:
         answer = await http.post(at.mcp, json=INITIALIZE, headers={"accept": "application/json, text/event-stream"})
         raw = Raw(http, at.mcp, answer.headers["mcp-session-id"])
         await raw.notify("notifications/initialized", {})

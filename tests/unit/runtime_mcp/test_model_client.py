@@ -247,3 +247,20 @@ async def test_an_error_body_nested_without_end_is_quoted():
     body = "[" * 50_000
     error = await refusal(head("400 Bad Request", content_type="application/json", content_length=str(len(body))) + body.encode())
     assert error.message.startswith("the turn was refused with status 400: [[[")
+
+
+async def test_the_dataplane_is_shown_the_token_with_every_request():
+    token = "t" * 32
+    async with (
+        answering(chunked(TEXT, STOP, DONE, end=True)) as raw,
+        DataplaneClient(RuntimeConfig(dataplane=raw.url), token=token) as client,
+    ):
+        await client.ask(turn())
+        assert f"authorization: Bearer {token}" in raw.heads[0]
+    async with answering(chunked("no list", end=True)) as raw, DataplaneClient(RuntimeConfig(dataplane=raw.url), token=token) as client:
+        with pytest.raises(TurnError):
+            await client.models()
+        assert f"authorization: Bearer {token}" in raw.heads[0]
+    async with answering(chunked(TEXT, STOP, DONE, end=True)) as raw:
+        await ask(raw)
+        assert "authorization" not in raw.heads[0].lower()

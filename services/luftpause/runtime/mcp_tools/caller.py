@@ -6,6 +6,7 @@ from typing import Any, Final
 from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from luftpause.runtime.gate import owner_name, principal_of
 from luftpause.runtime.mcp_tools.sessions import session_name
 
 CALLER_BYTES_MAX: Final = 128
@@ -15,7 +16,9 @@ Context = ServerRequestContext[Any, Any]
 
 
 def caller_of(ctx: Context) -> str:
-    """`x-luftpause-caller`, else the session, else Codex's conversation, else the client's name."""
+    """Whose token it is, else `x-luftpause-caller`, else the session, else Codex's conversation, else the client's name."""
+    if principal := _principal(ctx):
+        return principal
     thread = (ctx.meta or {}).get("threadId")
     said = _clean(header(ctx, "x-luftpause-caller")) or owner_of(ctx) or _clean(thread if isinstance(thread, str) else "")
     if said:
@@ -26,7 +29,9 @@ def caller_of(ctx: Context) -> str:
 
 
 def owner_of(ctx: Context) -> str | None:
-    """The session, as long as there is one; None: whoever has the handle."""
+    """Whose token it is, else the session, as long as there is one; None: whoever has the handle."""
+    if principal := _principal(ctx):
+        return owner_name(principal)
     session = session_of(ctx)
     return f"session:{session}" if session else None
 
@@ -45,6 +50,10 @@ def traceparent_of(ctx: Context) -> str:
 
 def header(ctx: Context, name: str) -> str:
     return ctx.request.headers.get(name, "") if ctx.request is not None else ""
+
+
+def _principal(ctx: Context) -> str:
+    return principal_of(ctx.request.scope) if ctx.request is not None else ""
 
 
 def _clean(text: str) -> str:
