@@ -218,7 +218,7 @@ def tells_only_usage(event: bytes) -> bool:
         value = json.loads(b"\n".join(each for each in data if each))
     except ValueError:
         return False
-    return isinstance(value, dict) and value.get("choices") == [] and isinstance(value.get("usage"), dict)
+    return isinstance(value, dict) and not value.get("choices") and "error" not in value and isinstance(value.get("usage"), dict)
 
 
 def seen(scheduler: FakeScheduler) -> list[Any]:

@@ -36,7 +36,7 @@ class Cluster:
         self._replicas: list[Json] = [
             {"name": f"engine-{i}", "url": engine.at["http"], **(replicas[i] if i < len(replicas) else {})}
             for i, engine in enumerate(engines)
-        ]
+        ] + list(replicas[len(engines) :])
 
     # ---- processes
 
@@ -137,7 +137,10 @@ async def cluster(
     dataplane: Json | None = None,
     replicas: Sequence[Json] = (),
 ) -> AsyncGenerator[Cluster]:
-    """`engines`: options of each fake engine; `replicas`: further configuration of each. All are ready when the block begins."""
+    """`engines`: options of each fake engine; `replicas`: further configuration of each, and then replicas of the test's own.
+
+    All are ready when the block begins.
+    """
     started = await asyncio.gather(
         *(start("fake-engine", "--port", "0", *options, folder=folder) for options in engines), return_exceptions=True
     )
