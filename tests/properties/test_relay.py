@@ -218,7 +218,9 @@ def tells_only_usage(event: bytes) -> bool:
         value = json.loads(b"\n".join(each for each in data if each))
     except ValueError:
         return False
-    return isinstance(value, dict) and not value.get("choices") and "error" not in value and isinstance(value.get("usage"), dict)
+    if not isinstance(value, dict) or value.get("choices") or "error" in value or not isinstance(value.get("usage"), dict):
+        return False
+    return any(isinstance(value["usage"].get(name), int) for name in ("prompt_tokens", "completion_tokens"))
 
 
 def seen(scheduler: FakeScheduler) -> list[Any]:

@@ -20,7 +20,7 @@ class Passing:
 
     def __init__(self, head: AnswerHead, version: str, hide: EventFilter | None) -> None:
         self.until_close = False
-        if isinstance(head.framing, Counted) and hide is None:
+        if isinstance(head.framing, Counted) and (hide is None or head.status in BODILESS):
             self.framing = b"" if head.status in BODILESS else b"content-length: %d\r\n" % head.framing.length
             self.emit = _as_it_came
         elif version == "1.1":

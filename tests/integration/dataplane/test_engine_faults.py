@@ -429,16 +429,21 @@ async def test_every_framing_becomes_exactly_one(head: bytes, body: bytes, close
     assert engine.connections == (2 if closes else 1)
 
 
-async def test_an_answer_without_content_passes() -> None:
+@pytest.mark.parametrize("more", [b"", b"content-type: text/event-stream\r\n", b"transfer-encoding: chunked\r\n", b"content-length: 5\r\n"])
+@pytest.mark.parametrize("usage", ["observe", "ask"])
+async def test_an_answer_without_content_passes(more: bytes, usage: str) -> None:
+    """O06."""
+
     async def behave(talk: Talk) -> None:
-        await talk.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+        await talk.send(b"HTTP/1.1 204 No Content\r\n" + more + b"\r\n")
 
     async with raw_engine(behave) as engine:
         scheduler = FakeScheduler(replica("a", engine.url))
-        async with running_plane(scheduler) as plane, client_of(plane) as client:
-            assert (await client.ask(post())).status == 204
-            assert (await client.ask(post())).status == 204
+        async with running_plane(scheduler, usage=usage) as plane, client_of(plane) as client:
+            assert (await client.ask(post(STREAM_BODY))).status == 204
+            assert (await client.ask(post(STREAM_BODY))).status == 204
     assert b"content-length" not in client.raw.lower()
+    assert b"transfer-encoding" not in client.raw.lower()
 
 
 @pytest.mark.parametrize(
