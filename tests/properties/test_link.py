@@ -4,9 +4,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from luftpause.dataplane import wire
 from luftpause.dataplane.hello import Snapshot
 from luftpause.dataplane.ledger import Ledger, Line
 from luftpause.dataplane.memory import Memory
+from luftpause.dataplane.orders import absorb
 from luftpause.dataplane.turns import Placement, Refusal, ReturnReason
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from tests.support.scheduler_double import a_list_of
@@ -80,7 +82,7 @@ class Session(RuleBasedStateMachine):
         self.alive: set[str] = set()  # turns whose client still waits or reads
         self.scheduler = ModelScheduler(keeps_held=keeps_held)
         self.memory = Memory(seconds=1800, runs_max=1000)
-        self.ledger = Ledger(self.memory, lambda: self.now, send=self.up.append, send_soon=self.up.append, environ={})
+        self.ledger = Ledger(self.memory, lambda: self.now, words=wire, send=self.up.append, send_soon=self.up.append, environ={})
         self.snapshot: Snapshot | None = None
         self.expected: set[tuple[str, int]] = set()
         self.count = 0
@@ -217,7 +219,7 @@ class Session(RuleBasedStateMachine):
 
     def absorb(self, order: pb.Order) -> None:
         self.sent.append(order)
-        self.ledger.absorb(order)
+        absorb(self.ledger, order)
 
     @rule()
     def time_passes(self) -> None:

@@ -7,7 +7,7 @@ Ledger, memory, snapshot and messages are the real ones. Modelled is what awaits
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from luftpause.dataplane import wire
+from luftpause.dataplane import orders, wire
 from luftpause.dataplane.hello import Snapshot
 from luftpause.dataplane.ledger import Ledger, Line
 from luftpause.dataplane.memory import Memory
@@ -42,7 +42,7 @@ class Dataplane(Process):
         self.knocking: dict[str, Callable[[], None]] = {}  # clients whose request it has not read yet, and what they do if it dies
         self.faulty_finishes: list[str] = []  # what happens to the next ones: lost, twice
         self.memory = Memory(seconds=1800.0, runs_max=100_000)
-        self.ledger = Ledger(self.memory, world.clock, send=self._put, send_soon=self._put_soon, environ=environ)
+        self.ledger = Ledger(self.memory, world.clock, words=wire, send=self._put, send_soon=self._put_soon, environ=environ)
         self._dial = dial
         self.every(60.0, lambda: self.memory.sweep(world.now))
         self.connect()
@@ -167,7 +167,7 @@ class Stream:
                 case "alive":
                     pass
                 case _ if self.welcomed:
-                    self.dataplane.ledger.absorb(order)
+                    orders.absorb(self.dataplane.ledger, order)
                 case _:
                     self.dataplane.ledger.counts["early_order"] += 1
         self._heard = self._world.now

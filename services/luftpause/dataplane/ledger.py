@@ -1,29 +1,29 @@
 """Which turns wait for a place or have one, what does a report change, and what does an order mean for whom?
 
-Sans I/O: facts go to `send`, orders come in by `absorb`, callbacks go to the turns' waiters. The key of a request is (turn, attempt).
+Sans I/O: facts go to `send`, orders are methods, callbacks go to the turns' waiters. The key of a request is (turn, attempt).
 """
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from luftpause.dataplane import wire
-from luftpause.dataplane.announced import read_replicas
+from luftpause.dataplane.announced import Listed, read_replicas
 from luftpause.dataplane.ended import EndedRuns
 from luftpause.dataplane.memory import Memory
 from luftpause.dataplane.seeking import Seekers
 from luftpause.dataplane.turns import Ask, Found, Placement, Refusal, Replica, ReturnReason, Usage, Waiter
 from luftpause.dataplane.waiting import Parked, Turn
+from luftpause.dataplane.words import Words
 from luftpause.kit.clock import Clock
 from luftpause.kit.logs import Log
-from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 
 PARKED_SECONDS_MAX: Final = 1.0
 
-Send = Callable[[pb.Fact], None]
+F = TypeVar("F")
 
 
 class Line(Enum):
@@ -34,16 +34,26 @@ class Line(Enum):
     OPEN = "open"
 
 
-class Ledger:
+class Ledger(Generic[F]):
     """`send` takes what must leave at once, `send_soon` what may wait for a few milliseconds. `counts` is for metrics and tests."""
 
-    def __init__(self, memory: Memory, clock: Clock, *, send: Send, send_soon: Send, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        clock: Clock,
+        *,
+        words: Words[F],
+        send: Callable[[F], None],
+        send_soon: Callable[[F], None],
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self.memory = memory
         self.line = Line.CLOSED
         self.contacted = False
         self.replicas: Mapping[str, Replica] = MappingProxyType({})
         self.counts: Counter[str] = Counter()
         self._clock = clock
+        self._words = words
         self._send = send
         self._send_soon = send_soon
         self._environ = os.environ if environ is None else environ
@@ -69,7 +79,7 @@ class Ledger:
         self.contacted = True
         now = self._clock()
         for run, principal, when in self._ended.since(now):
-            self._send(wire.run_ended(run, principal, wire.age_ms(now, when)))
+            self._send(self._words.run_ended(run, principal, when, now))
         for turn in self._turns.values():
             if not turn.replica:
                 self._request(turn)
@@ -80,6 +90,10 @@ class Ledger:
         for turn_id in list(self._parked):  # the next session lists it as held
             self._withdraw(self._turns[turn_id], turn_id)
         self._seekers.nothing()
+
+    def in_flight(self) -> list[str]:
+        """The turns that have a place."""
+        return [turn_id for turn_id, turn in self._turns.items() if turn.replica]
 
     def tick(self) -> None:
         """Once a second: give up places on replicas that nobody announced."""
@@ -107,7 +121,7 @@ class Ledger:
         del self._turns[turn_id]
         self._parked.pop(turn_id, None)
         self.memory.withdrawn(self._clock(), turn_id, held_again=False)
-        self._say(wire.abandoned(turn_id, turn.attempt))
+        self._say(self._words.abandoned(turn_id, turn.attempt))
 
     def give_back(self, turn_id: str, reason: ReturnReason) -> None:
         turn = self._turns.get(turn_id)
@@ -116,7 +130,7 @@ class Ledger:
         replica, attempt = turn.replica, self._withdraw(turn, turn_id)
         if reason is ReturnReason.UNREACHABLE:  # a busy or limited one may have room later
             turn.without = (*turn.without, replica)
-        self._say(wire.returned(turn_id, attempt, replica, reason))
+        self._say(self._words.returned(turn_id, attempt, replica, reason))
         if self.line is Line.OPEN and turn.asked_in != self._sessions:
             self._request(turn)  # this scheduler knows the turn from Hello only: it has not seen what was asked
 
@@ -131,29 +145,29 @@ class Ledger:
     def started(self, turn_id: str) -> None:
         if (turn := self._in_flight(turn_id)) and not turn.started:
             turn.started = True
-            self._say_soon(wire.started(turn_id, turn.attempt))
+            self._say_soon(self._words.started(turn_id, turn.attempt))
 
     def first_token(self, turn_id: str) -> None:
         if self._in_flight(turn_id):
             self.memory.first_token(turn_id)
-            self._say_soon(wire.first_token(turn_id))
+            self._say_soon(self._words.first_token(turn_id))
 
     def tool_calls_seen(self, turn_id: str, ids: Sequence[str]) -> None:
         if self._in_flight(turn_id) and (ids := wire.ids(ids)):
             self.memory.tool_calls_seen(self._clock(), turn_id, ids)
-            self._say(wire.tool_calls_seen(turn_id, ids))
+            self._say(self._words.tool_calls_seen(turn_id, ids))
 
     def response_seen(self, turn_id: str, response: str) -> None:
         if self._in_flight(turn_id) and (known := wire.ids((response,))):
             self.memory.response_seen(self._clock(), turn_id, known[0])
-            self._say_soon(wire.response_seen(turn_id, known[0]))
+            self._say_soon(self._words.response_seen(turn_id, known[0]))
 
     def finished(self, turn_id: str, finish_reason: str, usage: Usage | None, *, paused: bool, tool_call_ids: Sequence[str] = ()) -> None:
         if turn := self._in_flight(turn_id):
             del self._turns[turn_id]
             ids = wire.ids(tool_call_ids)
             self.memory.finished(self._clock(), turn_id, paused=paused, tool_call_ids=ids)
-            self._say(wire.finished(turn_id, turn.attempt, finish_reason, usage, paused=paused, tool_call_ids=ids))
+            self._say(self._words.finished(turn_id, turn.attempt, finish_reason, usage, paused=paused, tool_call_ids=ids))
 
     def failed(self, turn_id: str, reason: str) -> None:
         turn = self._in_flight(turn_id)
@@ -162,13 +176,14 @@ class Ledger:
             return
         del self._turns[turn_id]
         self.memory.failed(self._clock(), turn_id)
-        self._say(wire.failed(turn_id, turn.attempt, reason))
+        self._say(self._words.failed(turn_id, turn.attempt, reason))
 
     def end_run(self, run: str, principal: str) -> None:
         self.memory.end_run(run, principal)
-        self._ended.add(self._clock(), run, principal)
+        now = self._clock()
+        self._ended.add(now, run, principal)
         if self.line is Line.OPEN:
-            self._send(wire.run_ended(run, principal, 0))
+            self._send(self._words.run_ended(run, principal, now, now))
             return
         for turn_id, turn in list(self._turns.items()):
             if not turn.replica and run in (turn.run, turn.ask.run) and turn.ask.principal == principal:
@@ -176,13 +191,13 @@ class Ledger:
                 self._refuse(turn, Refusal(run, 409, "run_ended", f"run {run} was ended while this turn was held"))
 
     def suspect(self, replica: str, reason: str) -> None:
-        self._say(wire.suspected(replica, reason))
+        self._say(self._words.suspected(replica, reason))
 
     def locate(self, response: str, principal: str, found: Found) -> str:
         """Ask which replica stores a response; returns the id of the query, for `unseek`. Without a session the answer is none, at once."""
         query = self._seekers.add(found)
         if self.line is Line.OPEN and (known := wire.ids((response,))):
-            self._send(wire.locate(query, known[0], principal))
+            self._send(self._words.locate(query, known[0], principal))
         else:
             self._seekers.answer(query, "")
         return query
@@ -195,98 +210,85 @@ class Ledger:
         turn = self._turns.get(turn_id)
         return turn if turn is not None and turn.replica and turn_id not in self._parked else None
 
-    def _say(self, fact: pb.Fact) -> None:
+    def _say(self, fact: F) -> None:
         if self.line is not Line.CLOSED:
             self._send(fact)
 
-    def _say_soon(self, fact: pb.Fact) -> None:
+    def _say_soon(self, fact: F) -> None:
         if self.line is not Line.CLOSED:
             self._send_soon(fact)
 
     def _request(self, turn: Turn) -> None:
         turn.asked_in = self._sessions
-        age = wire.age_ms(self._clock(), turn.arrived)
         run = turn.run or turn.ask.run  # once the scheduler named its run, it stays that run
-        self._send(wire.requested(turn.ask, attempt=turn.attempt, run=run, age=age, without=turn.without))
+        now = self._clock()
+        self._send(self._words.requested(turn.ask, attempt=turn.attempt, run=run, arrived=turn.arrived, now=now, without=turn.without))
 
     # ---- orders ---------------------------------------------------------------------------------------------------
 
-    def absorb(self, order: pb.Order) -> None:
-        """Carry out an order (not Welcome and Alive, which concern the session)."""
-        match order.WhichOneof("order"):
-            case "held":
-                self._held(order.held)
-            case "placed":
-                self._placed(order.placed)
-            case "refused":
-                self._refused(order.refused)
-            case "replicas":
-                self._announced(order.replicas)
-            case "run_forgotten":
-                self.memory.end_run(order.run_forgotten.run, order.run_forgotten.principal)
-            case "located":
-                self._located(order.located)
-            case other:
-                self.counts["unknown_order"] += 1
-                self._log.debug("skipped an order that this version does not know", order=other or "none")
-
-    def _asked(self, order: pb.Held | pb.Placed | pb.Refused) -> Turn | None:
+    def _asked(self, turn_id: str, attempt: int) -> Turn | None:
         """The held turn that the order answers; None: there is none (counted)."""
-        turn = self._turns.get(order.turn)
+        turn = self._turns.get(turn_id)
         if turn is None:
             self.counts["unknown_turn"] += 1
-        elif turn.attempt != order.attempt or turn.replica:
+        elif turn.attempt != attempt or turn.replica:
             self.counts["stale_attempt"] += 1
             turn = None
         return turn
 
-    def _held(self, order: pb.Held) -> None:
-        if turn := self._asked(order):
-            turn.run = order.run
-            self._tell(turn, lambda waiter: waiter.held(order.run, order.reason))
+    def held(self, turn_id: str, attempt: int, run: str, reason: str) -> None:
+        if turn := self._asked(turn_id, attempt):
+            turn.run = run
+            self._tell(turn, lambda waiter: waiter.held(run, reason))
 
-    def _placed(self, order: pb.Placed) -> None:
-        turn = self._asked(order)
+    def placed(self, turn_id: str, attempt: int, *, run: str, replica: str, turn_seq: int, why: str, held_ms: int) -> None:
+        """`why` it was held; empty: it was not."""
+        turn = self._asked(turn_id, attempt)
         if turn is None:
-            if order.turn not in self._turns:  # whatever became of it: the place must not stay counted
-                self._say(wire.abandoned(order.turn, order.attempt))
+            if turn_id not in self._turns:  # whatever became of it: the place must not stay counted
+                self._say(self._words.abandoned(turn_id, attempt))
             return
         now = self._clock()
-        turn.run, turn.replica = order.run, order.replica
-        self._ended.resumed(order.run, turn.ask.principal)
-        self.memory.placed(now, turn.ask, attempt=turn.attempt, run=order.run, replica=order.replica, turn_seq=order.turn_seq)
-        self._parked[order.turn] = Parked(order, now)
-        self._deliver(order)
+        turn.run, turn.replica = run, replica
+        self._ended.resumed(run, turn.ask.principal)
+        self.memory.placed(now, turn.ask, attempt=attempt, run=run, replica=replica, turn_seq=turn_seq)
+        self._deliver(turn_id, turn, Parked(why, held_ms, now))
 
-    def _deliver(self, order: pb.Placed) -> None:
+    def _deliver(self, turn_id: str, turn: Turn, place: Parked) -> None:
         """Tell the waiter of its place; one on a replica not yet announced stays parked, one that can't be used goes back."""
-        if order.replica in self._unusable:
+        if turn.replica in self._unusable:
             self.counts["unusable_place"] += 1
-            self.give_back(order.turn, ReturnReason.UNREACHABLE)
-        elif replica := self.replicas.get(order.replica):
-            del self._parked[order.turn]
-            turn = self._turns[order.turn]
-            placement = Placement(replica, order.run, order.attempt, order.hold_reason, order.held_ms)
+            self.give_back(turn_id, ReturnReason.UNREACHABLE)
+        elif replica := self.replicas.get(turn.replica):
+            self._parked.pop(turn_id, None)
+            placement = Placement(replica, turn.run, turn.attempt, place.why, place.held_ms)
             self._tell(turn, lambda waiter: waiter.placed(placement))
+        else:
+            self._parked[turn_id] = place
 
-    def _refused(self, order: pb.Refused) -> None:
-        if turn := self._asked(order):
-            del self._turns[order.turn]
-            seconds = -(-order.retry_after_ms // 1000)
-            self._refuse(turn, Refusal(order.run, order.status or 503, order.code, order.message, seconds))
+    def refused(self, turn_id: str, attempt: int, *, run: str, status: int, code: str, message: str, retry_after_s: int) -> None:
+        if turn := self._asked(turn_id, attempt):
+            del self._turns[turn_id]
+            self._refuse(turn, Refusal(run, status, code, message, retry_after_s))
 
-    def _announced(self, order: pb.Replicas) -> None:
-        usable, unusable = read_replicas(order, self._environ)
+    def announced(self, replicas: Iterable[Listed]) -> None:
+        """All that there are."""
+        usable, unusable = read_replicas(replicas, self._environ)
         for name, reason in unusable.items():
             if self._unusable.get(name) != reason:
                 self._log.warning("can't use a replica", replica=name, reason=reason)
-                self._say(wire.unusable(name, reason))
+                self._say(self._words.unusable(name, reason))
         self.replicas, self._unusable = MappingProxyType(usable), unusable
-        for parked in list(self._parked.values()):
-            self._deliver(parked.order)
+        for turn_id, place in list(self._parked.items()):
+            if turn := self._turns.get(turn_id):
+                self._deliver(turn_id, turn, place)
 
-    def _located(self, order: pb.Located) -> None:
-        if not self._seekers.answer(order.query, order.replica):
+    def forgotten(self, run: str, principal: str) -> None:
+        """Some dataplane ended it."""
+        self.memory.end_run(run, principal)
+
+    def located(self, query: str, replica: str) -> None:
+        if not self._seekers.answer(query, replica):
             self.counts["unknown_query"] += 1
 
     def _refuse(self, turn: Turn, refusal: Refusal) -> None:

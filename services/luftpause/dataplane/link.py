@@ -3,15 +3,16 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, cast
 
 import grpc
 
-from luftpause.dataplane.ledger import Ledger, Line
+from luftpause.dataplane import wire
+from luftpause.dataplane.ledger import Ledger
+from luftpause.dataplane.ledger_link import LedgerLink
 from luftpause.dataplane.memory import Memory
 from luftpause.dataplane.session import Call, Session, Timing
-from luftpause.dataplane.turns import Ask, Found, Replica, ReturnReason, Usage, Waiter
 from luftpause.kit import clock as clocks
 from luftpause.kit import control, protocol
 from luftpause.kit.config import AuthConfig, DataplaneConfig
@@ -31,7 +32,7 @@ CHANNEL_OPTIONS: Final = (
 )
 
 
-class SessionLink:
+class SessionLink(LedgerLink[pb.Fact]):
     """
     The `turns.Scheduler` that speaks gRPC: one session at a time, a new one `reconnect_seconds` after the last ended.
 
@@ -48,7 +49,7 @@ class SessionLink:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         memory = Memory(seconds=config.memory_seconds, runs_max=config.memory_runs_max)
-        self.ledger = Ledger(memory, clock, send=self._put, send_soon=self._put_soon, environ=environ)
+        super().__init__(Ledger(memory, clock, words=wire, send=self._put, send_soon=self._put_soon, environ=environ))
         self._config = config
         self._credentials = control.channel_credentials(auth or AuthConfig(), config.scheduler)
         self._metadata = control.metadata(auth or AuthConfig(), environ)
@@ -143,59 +144,6 @@ class SessionLink:
     def _put_soon(self, fact: pb.Fact) -> None:
         if self._session is not None:
             self._session.outbox.put_soon(fact)
-
-    # ---- turns.Scheduler ------------------------------------------------------------------------------------------
-
-    @property
-    def replicas(self) -> Mapping[str, Replica]:
-        return self.ledger.replicas
-
-    @property
-    def contacted(self) -> bool:
-        return self.ledger.contacted
-
-    @property
-    def connected(self) -> bool:
-        return self.ledger.line is Line.OPEN
-
-    def ask(self, ask: Ask, waiter: Waiter) -> None:
-        self.ledger.ask(ask, waiter)
-
-    def abandon(self, turn: str) -> None:
-        self.ledger.abandon(turn)
-
-    def give_back(self, turn: str, reason: ReturnReason) -> None:
-        self.ledger.give_back(turn, reason)
-
-    def started(self, turn: str) -> None:
-        self.ledger.started(turn)
-
-    def first_token(self, turn: str) -> None:
-        self.ledger.first_token(turn)
-
-    def tool_calls_seen(self, turn: str, ids: Sequence[str]) -> None:
-        self.ledger.tool_calls_seen(turn, ids)
-
-    def response_seen(self, turn: str, response: str) -> None:
-        self.ledger.response_seen(turn, response)
-
-    def finished(self, turn: str, finish_reason: str, usage: Usage | None, *, paused: bool, tool_call_ids: Sequence[str] = ()) -> None:
-        self.ledger.finished(turn, finish_reason, usage, paused=paused, tool_call_ids=tool_call_ids)
-
-    def failed(self, turn: str, reason: str) -> None:
-        self.ledger.failed(turn, reason)
-
-    def end_run(self, run: str, principal: str = "") -> None:
-        self.ledger.end_run(run, principal)
-
-    def locate(self, response: str, principal: str, found: Found) -> str:
-        return self.ledger.locate(response, principal, found)
-
-    def unseek(self, query: str) -> None:
-        self.ledger.unseek(query)
-
-    def suspect(self, replica: str, reason: str) -> None:
-        self.ledger.suspect(replica, reason)
 
     def delivering(self, replica: str) -> None:
         if self._session is not None:

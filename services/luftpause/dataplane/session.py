@@ -7,7 +7,7 @@ from typing import Final, Protocol
 import grpc
 from msgspec import Struct
 
-from luftpause.dataplane import wire
+from luftpause.dataplane import orders, wire
 from luftpause.dataplane.hello import Snapshot
 from luftpause.dataplane.ledger import Ledger
 from luftpause.dataplane.outbox import Outbox, batches
@@ -44,7 +44,7 @@ class Call(Protocol):
 class Session:
     """One stream from Hello to its end. Three tasks: one writes, one reads, one watches the silence."""
 
-    def __init__(self, call: Call, ledger: Ledger, *, hello: pb.Hello, clock: Clock, timing: Timing, facts_max: int) -> None:
+    def __init__(self, call: Call, ledger: Ledger[pb.Fact], *, hello: pb.Hello, clock: Clock, timing: Timing, facts_max: int) -> None:
         self.outbox = Outbox(facts_max, self._overflow)
         self.delivering: set[str] = set()
         self.welcomed = False
@@ -155,7 +155,7 @@ class Session:
         elif kind == "alive":
             pass
         elif self.welcomed:
-            self._ledger.absorb(order)
+            orders.absorb(self._ledger, order)
         else:
             self._ledger.counts["early_order"] += 1
         return ""
@@ -180,7 +180,7 @@ class Session:
         lists = now - self._listed >= self._timing.list_seconds
         if not (lists or self.delivering or now - self._wrote >= self._timing.alive_seconds / 2.5):
             return
-        turns = list(self._ledger.memory.in_flight) if lists else None
+        turns = self._ledger.in_flight() if lists else None
         self.outbox.put(wire.alive(sorted(self.delivering), turns))
         self.delivering.clear()
         if lists:

@@ -3,7 +3,6 @@
 from msgspec import Struct
 
 from luftpause.dataplane.turns import Ask, Waiter
-from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 
 
 class Turn(Struct):
@@ -23,5 +22,6 @@ class Turn(Struct):
 class Parked(Struct, frozen=True):
     """A place on a replica that is not announced yet."""
 
-    order: pb.Placed
+    why: str  # it was held
+    held_ms: int
     since: float

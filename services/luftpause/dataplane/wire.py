@@ -70,8 +70,7 @@ def age_ms(now: float, moment: float) -> int:
     return max(0, round((now - moment) * 1000))
 
 
-def requested(ask: Ask, *, attempt: int, run: str, age: int, without: Sequence[str]) -> pb.Fact:
-    """`age` in ms since the request arrived; `run` as stated or, once known, as the scheduler resolved it."""
+def requested(ask: Ask, *, attempt: int, run: str, arrived: float, now: float, without: Sequence[str]) -> pb.Fact:
     return pb.Fact(
         turn_requested=pb.TurnRequested(
             turn=ask.turn,
@@ -88,7 +87,7 @@ def requested(ask: Ask, *, attempt: int, run: str, age: int, without: Sequence[s
             head_digest=ask.head_digest,
             previous_response=ask.previous_response,
             body_hash=ask.body_hash,
-            age_ms=age,
+            age_ms=age_ms(now, arrived),
             without=without,
             traceparent=ask.traceparent,
             principal=ask.principal,
@@ -141,8 +140,8 @@ def failed(turn: str, attempt: int, reason: str) -> pb.Fact:
     return pb.Fact(turn_failed=pb.TurnFailed(turn=turn, attempt=attempt, reason=name(reason)))
 
 
-def run_ended(run: str, principal: str, age: int) -> pb.Fact:
-    return pb.Fact(run_ended=pb.RunEnded(run=name(run), principal=name(principal), age_ms=age))
+def run_ended(run: str, principal: str, ended: float, now: float) -> pb.Fact:
+    return pb.Fact(run_ended=pb.RunEnded(run=name(run), principal=name(principal), age_ms=age_ms(now, ended)))
 
 
 def locate(query: str, response: str, principal: str) -> pb.Fact:

@@ -42,6 +42,7 @@ class Running(Struct, frozen=True):
     grpc: str  # host:port
     http: str  # URL
     host: Host
+    sessions: SessionServer
     work: asyncio.Task[None]
     configure: Callable[[Config], None]
 
@@ -51,7 +52,7 @@ async def serve(config: Config, *, announce: Path | None = None, watcher: config
 
     With `watcher` the replicas of its file are read again when it changes and on SIGHUP.
     """
-    async with kit.stop_signals() as stop, _following(watcher, stop) as follow:
+    async with kit.stop_signals() as stop, following(watcher, stop) as follow:
         work = asyncio.create_task(_until(stop.asked, config, announce, follow))
         hurry = asyncio.create_task(stop.now.wait())
         await asyncio.wait({work, hurry}, return_when=asyncio.FIRST_COMPLETED)
@@ -63,8 +64,8 @@ async def serve(config: Config, *, announce: Path | None = None, watcher: config
 
 
 @contextlib.asynccontextmanager
-async def _following(watcher: config_watch.Watcher | None, stop: kit.Stop) -> AsyncGenerator[Callable[[Running], None]]:
-    """Within the block: lets a scheduler follow the file."""
+async def following(watcher: config_watch.Watcher | None, stop: kit.Stop) -> AsyncGenerator[Callable[[Running], None]]:
+    """Within the block: what lets a scheduler follow the file."""
     tasks: list[asyncio.Task[None]] = []
     asked = asyncio.Event()
 
@@ -133,7 +134,7 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
         work = asyncio.create_task(_work(host, http), name="scheduler host")
         stack.push_async_callback(_cancel, work)
         prober.watch(config.replicas)
-        yield Running(_reachable(own.host, port), kit.url_of(sock), host, work, lambda new: _configure(host, prober, new))
+        yield Running(_reachable(own.host, port), kit.url_of(sock), host, sessions, work, lambda new: _configure(host, prober, new))
 
 
 def _configure(host: Host, prober: Prober, config: Config) -> None:

@@ -1,7 +1,7 @@
 """How does the world reach `decide`, and how do its decisions reach the world?
 
-One task, one queue. Events come in by `post`, are handled in the order of their coming, and what was decided is carried out before the
-next one. Nothing is awaited between reading the state and writing it, and no peer is awaited at all: orders go into outboxes.
+One queue, one place that empties it. Events come in by `post`, are handled in the order of their coming, and what was decided is carried
+out before the next one. Nothing is awaited between reading the state and writing it, and no peer is awaited: orders go into outboxes.
 """
 
 import asyncio
@@ -33,12 +33,13 @@ from luftpause.scheduler.core.decisions import (
 )  # fmt: skip
 from luftpause.scheduler.core.events import Continue, DataplaneAlive, DataplaneLost, Event, ReplicaProbed, Resync, Tick
 from luftpause.scheduler.core.model import State
-from luftpause.scheduler.outbox import Outbox
+from luftpause.scheduler.outbox import Orders
 from luftpause.scheduler.rates import Rate
 from luftpause.scheduler.translate import Replicas
 
 TICK_SECONDS: Final = 1.0
 TICK_SECONDS_MIN: Final = 0.001  # a `wake_at` in the past must not become a busy loop
+SOON_SECONDS: Final = 0.005  # reports without hurry wait this long for company
 EVENTS_PER_TURN: Final = 256  # then the loop gets to read and write again
 IDLE_SECONDS: Final = 1.0  # without a fact about a turn
 DECIDE_BOUNDS_SECONDS: Final = (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.25, 1)
@@ -55,7 +56,7 @@ class Attach(Struct, frozen=True, gc=False):
     """A session has said all of its Hello: from this event on the dataplane's orders go into its outbox."""
 
     resync: Resync
-    outbox: Outbox
+    outbox: Orders
 
 
 class CoreFailedError(LuftpauseError):
@@ -98,9 +99,12 @@ class Host:
         self._inbox: deque[Event | Attach] = deque()
         self._inbox_events_max = inbox_events_max
         self._observers = tuple(observers)
-        self._arrived = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
+        self._failed: asyncio.Future[None] | None = None
+        self._soon: asyncio.Handle | None = None  # when `advance` is called next: at once, or at a time
+        self._later: asyncio.TimerHandle | None = None
         self._drained = asyncio.Event()
-        self._outboxes: dict[str, tuple[str, Outbox]] = {}  # by dataplane: its current session and where its orders go
+        self._outboxes: dict[str, tuple[str, Orders]] = {}  # by dataplane: its current session and where its orders go
         self._announced = replicas(state)
         self._tick_latest = self._tick_at = clock()
         self._tick_waits = False
@@ -112,12 +116,20 @@ class Host:
     def post(self, event: Event) -> None:
         """Put an event behind the others. Its `now` must have been read just before, on the host's clock."""
         self._inbox.append(event)
-        self._arrived.set()
+        if self._soon is None and self._loop is not None:
+            self._soon = self._loop.call_soon(self._work)
 
-    def attach(self, resync: Resync, outbox: Outbox) -> None:
+    def post_soon(self, event: Event) -> None:
+        """As `post`, but nobody waits for what it changes: it is handled with the next event or within SOON_SECONDS."""
+        self._inbox.append(event)
+        if self._soon is None:
+            self._work_in(SOON_SECONDS)
+
+    def attach(self, resync: Resync, outbox: Orders) -> None:
         """As `post`; the dataplane's orders go into `outbox` from then on, the replicas first."""
         self._inbox.append(Attach(resync, outbox))
-        self._arrived.set()
+        if self._soon is None and self._loop is not None:
+            self._soon = self._loop.call_soon(self._work)
 
     @property
     def waiting(self) -> int:
@@ -133,18 +145,50 @@ class Host:
     # ---- the loop
 
     async def run(self) -> None:
-        """Handle events for ever. Raises CoreFailedError."""
-        while True:
+        """Handle events until cancelled. Raises CoreFailedError."""
+        self._loop = asyncio.get_running_loop()
+        self._failed = self._loop.create_future()
+        self._soon = self._loop.call_soon(self._work)
+        try:
+            await self._failed
+        finally:
+            self._loop = None
+            for handle in (self._soon, self._later):
+                if handle is not None:
+                    handle.cancel()
+            self._soon = self._later = None
+
+    def _work(self) -> None:
+        """What a task would do, without the cost of waking one for each event."""
+        self._soon = None
+        if self._loop is None or self._failed is None:
+            return
+        try:
             pause = self.advance()
-            if pause <= 0:
-                await asyncio.sleep(0)
-                continue
-            self._arrived.clear()
-            try:
-                async with asyncio.timeout(pause):
-                    await self._arrived.wait()
-            except TimeoutError:
-                pass
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends `run`
+            self._loop = None
+            if not self._failed.done():
+                self._failed.set_exception(error)
+            return
+        if pause <= 0:
+            self._soon = self._soon or self._loop.call_soon(self._work)
+        else:
+            self._work_in(pause)
+
+    def _work_in(self, seconds: float) -> None:
+        """At the latest: a timer that comes earlier stays, and looks again."""
+        if self._loop is None:
+            return
+        due = self._loop.time() + seconds
+        if self._later is not None:
+            if self._later.when() <= due:
+                return
+            self._later.cancel()
+        self._later = self._loop.call_at(due, self._on_time)
+
+    def _on_time(self) -> None:
+        self._later = None
+        self._work()
 
     def advance(self) -> float:
         """Handle what waits (at most EVENTS_PER_TURN) and a due tick; seconds until the next tick, 0.0 if more waits.

@@ -3,10 +3,19 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from luftpause.scheduler import translate
 from luftpause.scheduler.translate import Order
+
+
+class Orders(Protocol):
+    """Where a dataplane's orders go."""
+
+    def put(self, order: Order) -> None:
+        """Never blocks and never raises."""
+        ...
 
 
 class Outbox:

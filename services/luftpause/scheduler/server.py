@@ -17,7 +17,7 @@ from luftpause.kit.logs import Log
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from luftpause.scheduler.core.events import DataplaneLost, Resync
 from luftpause.scheduler.host import Host
-from luftpause.scheduler.outbox import Outbox
+from luftpause.scheduler.outbox import Orders
 from luftpause.scheduler.session import Ended, Session
 
 WATCH_TICKS: Final = 16  # looks at a session in the time that makes its silence an outage
@@ -64,6 +64,7 @@ class SessionServer:
         self._tokens = tokens or Tokens()
         self._credentials = credentials
         self._strangers: set[str] = set()
+        self._here = ""  # the dataplane in this process
         self._open: set[Session] = set()
         self._resynced: dict[str, str] = {}  # by dataplane: the session that the host knows
         self._server: grpc.aio.Server | None = None
@@ -90,6 +91,15 @@ class SessionServer:
             self._watch.cancel()
         if self._server:
             await self._server.stop(grace=FAREWELL_SECONDS / 4)
+
+    def join(self, dataplane: str, boot: str, orders: Orders) -> Session:
+        """A dataplane in this process: its session is complete at once and ends with the process. Its facts go to the host."""
+        session = Session("this process", orders_max=self._orders_max, hello_bytes_max=self._hello_bytes_max, clock=self._clock)
+        session.dataplane, session.boot, session.complete = dataplane, boot, True
+        self._here = dataplane
+        self.sessions[dataplane] = session
+        self._attach(Resync(self._clock(), dataplane, session.id, boot), orders)
+        return session
 
     # ---- one session
 
@@ -128,6 +138,10 @@ class SessionServer:
             session.end(grpc.StatusCode.INVALID_ARGUMENT, "the first fact of a stream must be Hello")
             return
         session.open(fact.hello)
+        if session.dataplane and session.dataplane == self._here:
+            why = f"dataplane {self._here!r} runs in this scheduler's own process; give the other one another dataplane.name"
+            session.end(grpc.StatusCode.ALREADY_EXISTS, why)
+            session.dataplane = ""
         if session.ended.done():
             return
         older = self.sessions.get(session.dataplane)
@@ -146,7 +160,7 @@ class SessionServer:
             self._strangers.add(host)
             log.warning("a dataplane without the right token was refused", peer=peer, mend=control.TO_MEND)
 
-    def _attach(self, resync: Resync, outbox: Outbox) -> None:
+    def _attach(self, resync: Resync, outbox: Orders) -> None:
         self._resynced[resync.dataplane] = resync.session
         self._host.attach(resync, outbox)
         log.info("resync", dataplane=resync.dataplane, session=resync.session, runs=len(resync.runs), turns=len(resync.turns))

@@ -14,7 +14,7 @@ from luftpause.kit.logs import Log
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from luftpause.scheduler import translate
 from luftpause.scheduler.core.events import Event, Resync, RunMemory, TurnMemory
-from luftpause.scheduler.outbox import Outbox
+from luftpause.scheduler.outbox import Orders, Outbox
 
 NAME_CHARS_MAX: Final = 128
 UNKNOWN_LOGGED_MAX: Final = 5  # per session; all are counted
@@ -71,7 +71,7 @@ class Session:
             self.dataplane, self.boot = hello.dataplane, hello.boot
             self.opened.set()
 
-    def receive(self, facts: Iterable[pb.Fact], *, post: Callable[[Event], None], attach: Callable[[Resync, Outbox], None]) -> None:
+    def receive(self, facts: Iterable[pb.Fact], *, post: Callable[[Event], None], attach: Callable[[Resync, Orders], None]) -> None:
         """Give the facts of a batch on as events, in order; what comes before HelloEnd is kept until then."""
         now = self.heard = self._clock()
         for fact in facts:
@@ -109,7 +109,7 @@ class Session:
             f"the Hello of {self.dataplane} is longer than {self._hello.bytes_max} bytes; raise scheduler.hello_bytes_max",
         )
 
-    def _complete(self, now: float, post: Callable[[Event], None], attach: Callable[[Resync, Outbox], None]) -> None:
+    def _complete(self, now: float, post: Callable[[Event], None], attach: Callable[[Resync, Orders], None]) -> None:
         if self.complete:
             self.end(grpc.StatusCode.INVALID_ARGUMENT, "HelloEnd came twice")
             return

@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from luftpause.dataplane import wire
 from luftpause.dataplane.ended import ENDED_RUNS_MAX
 from luftpause.dataplane.hello import Snapshot
 from luftpause.dataplane.ledger import PARKED_SECONDS_MAX, Ledger
 from luftpause.dataplane.memory import Memory
+from luftpause.dataplane.orders import absorb
 from luftpause.dataplane.seeking import SEEKERS_MAX
 from luftpause.dataplane.turns import Placement, Refusal, ReturnReason
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
@@ -24,12 +26,14 @@ class Desk:
 
     def __post_init__(self) -> None:
         memory = Memory(seconds=1800, runs_max=1000)
-        self.ledger = Ledger(memory, lambda: self.now, send=self.sent.append, send_soon=self.sent.append, environ={"KEY": "secret"})
+        self.ledger = Ledger(
+            memory, lambda: self.now, words=wire, send=self.sent.append, send_soon=self.sent.append, environ={"KEY": "secret"}
+        )
 
     def connect(self, *replicas: str) -> None:
         self.ledger.opening()
         self.ledger.opened()
-        self.ledger.absorb(a_list_of(*replicas))
+        absorb(self.ledger, a_list_of(*replicas))
 
     def asked(self, turn: str = "t", **more: object) -> Recorder:
         waiter = Recorder()
@@ -37,11 +41,11 @@ class Desk:
         return waiter
 
     def place(self, turn: str = "t", replica: str = "a", *, attempt: int = 1) -> None:
-        self.ledger.absorb(pb.Order(placed=pb.Placed(turn=turn, attempt=attempt, run="r", replica=replica, turn_seq=1)))
+        absorb(self.ledger, pb.Order(placed=pb.Placed(turn=turn, attempt=attempt, run="r", replica=replica, turn_seq=1)))
 
     def refuse(self, turn: str = "t", *, attempt: int = 1, retry_after_ms: int = 0) -> None:
         order = pb.Refused(turn=turn, attempt=attempt, run="r", status=404, code="c", message="m", retry_after_ms=retry_after_ms)
-        self.ledger.absorb(pb.Order(refused=order))
+        absorb(self.ledger, pb.Order(refused=order))
 
     def take(self) -> list[str]:
         """What was sent since the last call: kind and attempt."""
@@ -61,7 +65,7 @@ def desk() -> Desk:
 
 def test_a_held_turn_is_told_why_and_then_where(desk: Desk) -> None:
     waiter = desk.asked()
-    desk.ledger.absorb(pb.Order(held=pb.Held(turn="t", attempt=1, run="r", reason="capped")))
+    absorb(desk.ledger, pb.Order(held=pb.Held(turn="t", attempt=1, run="r", reason="capped")))
     desk.place()
     assert waiter.told[0] == ("r", "capped")
     placement = waiter.told[1]
@@ -213,7 +217,7 @@ def test_a_place_on_a_replica_not_yet_announced_waits_for_its_announcement(desk:
     desk.place(replica="new")
     assert waiter.told == []
     assert set(desk.ledger.memory.in_flight) == {"t"}  # its place is counted
-    desk.ledger.absorb(a_list_of("a", "new"))
+    absorb(desk.ledger, a_list_of("a", "new"))
     assert [word.replica.name for word in waiter.final if isinstance(word, Placement)] == ["new"]
 
 
@@ -233,7 +237,7 @@ def test_a_parked_place_can_be_abandoned(desk: Desk) -> None:
     waiter = desk.asked()
     desk.place(replica="new")
     desk.ledger.abandon("t")
-    desk.ledger.absorb(a_list_of("new"))
+    absorb(desk.ledger, a_list_of("new"))
     desk.now = 10.0
     desk.ledger.tick()
     assert waiter.told == []
@@ -255,20 +259,20 @@ def test_a_parked_place_does_not_outlive_its_session(desk: Desk) -> None:
 def test_a_replica_without_its_key_is_reported_once_per_session_and_not_listed() -> None:
     desk = Desk()
     desk.connect()
-    desk.ledger.absorb(a_list_of("hosted", api_key_env="NO_SUCH_KEY"))
-    desk.ledger.absorb(a_list_of("hosted", api_key_env="NO_SUCH_KEY", state="healthy"))
+    absorb(desk.ledger, a_list_of("hosted", api_key_env="NO_SUCH_KEY"))
+    absorb(desk.ledger, a_list_of("hosted", api_key_env="NO_SUCH_KEY", state="healthy"))
     assert desk.take() == ["replica_unusable"]
     assert dict(desk.ledger.replicas) == {}
     desk.ledger.closed()
     desk.connect()
-    desk.ledger.absorb(a_list_of("hosted", api_key_env="NO_SUCH_KEY"))
+    absorb(desk.ledger, a_list_of("hosted", api_key_env="NO_SUCH_KEY"))
     assert desk.take() == ["replica_unusable"]
 
 
 def test_a_key_comes_from_the_environment_only() -> None:
     desk = Desk()
     desk.connect()
-    desk.ledger.absorb(a_list_of("hosted", api_key_env="KEY"))
+    absorb(desk.ledger, a_list_of("hosted", api_key_env="KEY"))
     assert desk.ledger.replicas["hosted"].api_key == "secret"
     assert desk.take() == []
 
@@ -284,7 +288,7 @@ def test_a_key_comes_from_the_environment_only() -> None:
 def test_a_replica_that_makes_no_sense_is_reported_unusable(replica: pb.Replica, says: str) -> None:
     desk = Desk()
     desk.connect()
-    desk.ledger.absorb(pb.Order(replicas=pb.Replicas(replicas=[replica])))
+    absorb(desk.ledger, pb.Order(replicas=pb.Replicas(replicas=[replica])))
     assert says in desk.sent[0].replica_unusable.reason
 
 
@@ -396,9 +400,9 @@ def test_a_run_that_another_dataplane_ended_is_forgotten(desk: Desk) -> None:
     desk.place("t")
     desk.ledger.finished("t", "stop", None, paused=False)
     assert len(desk.ledger.memory.runs) == 1
-    desk.ledger.absorb(pb.Order(run_forgotten=pb.RunForgotten(run="r", principal="")))
+    absorb(desk.ledger, pb.Order(run_forgotten=pb.RunForgotten(run="r", principal="")))
     assert len(desk.ledger.memory.runs) == 1
-    desk.ledger.absorb(pb.Order(run_forgotten=pb.RunForgotten(run="r", principal="p")))
+    absorb(desk.ledger, pb.Order(run_forgotten=pb.RunForgotten(run="r", principal="p")))
     assert len(desk.ledger.memory.runs) == 0
     desk.sent.clear()
     reconnect(desk)
@@ -411,8 +415,8 @@ def test_where_a_response_is_stored_is_answered_once(desk: Desk) -> None:
     asked = desk.sent[-1].locate
     assert (asked.response, asked.principal, len(asked.query)) == ("resp_1", "p", 26)
     order = pb.Order(located=pb.Located(query=asked.query, replica="b", run="r"))
-    desk.ledger.absorb(order)
-    desk.ledger.absorb(order)
+    absorb(desk.ledger, order)
+    absorb(desk.ledger, order)
     assert found == ["b"]
     assert desk.ledger.counts["unknown_query"] == 1
 
@@ -438,7 +442,7 @@ def test_an_answer_that_is_not_waited_for_goes_nowhere(desk: Desk) -> None:
     found: list[str] = []
     query = desk.ledger.locate("resp_1", "", found.append)
     desk.ledger.unseek(query)
-    desk.ledger.absorb(pb.Order(located=pb.Located(query=query, replica="b")))
+    absorb(desk.ledger, pb.Order(located=pb.Located(query=query, replica="b")))
     desk.ledger.closed()
     assert found == []
 
