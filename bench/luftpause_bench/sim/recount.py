@@ -149,7 +149,10 @@ def timers(state: State, flying: list[Turn]) -> None:
     assert len(state.ended_runs) <= state.settings.ended_runs_max
     if state.ended_runs:
         expected.add((Timer.TOMBSTONE, "", ""))
-    expected |= {(Timer.RESPONSE, response, principal) for principal, response in state.responses}
+    assert list(state.response_order) == sorted((known.seen, *key) for key, known in state.responses.items())
+    assert len(state.responses) <= state.settings.responses_max
+    if state.responses:
+        expected.add((Timer.RESPONSE, "", ""))
     expected |= {(Timer.LOAD, replica.name, "") for replica in state.replicas.values() if replica.load is not None and not replica.removed}
     assert set(armed) == expected
 

@@ -100,6 +100,10 @@ class Names:
         """(anything, name), sorted."""
         return sorted_set((first, self.all(name)) for first, name in value)
 
+    def after_the_first(self, value: "SortedSet[Any]") -> "SortedSet[Any]":
+        """(anything, name, name), sorted."""
+        return sorted_set((item[0], *self.all(item[1:])) for item in value)
+
     def branch(self, name: str) -> str:
         """The turn whose answer it was; one from a dataplane's memory is named after its first tool-call id."""
         if not name.startswith(RESYNCED):
@@ -122,7 +126,7 @@ class Names:
         """What a timer is for depends on which one it is."""
         at, timer, of, detail = item
         match Timer(timer):
-            case Timer.RUN | Timer.IDS | Timer.RESPONSE:
+            case Timer.RUN | Timer.IDS:
                 return (at, timer, self.text(of), self.text(detail))
             case Timer.RESERVE:
                 turn, _, model = detail.partition(SEPARATOR)
@@ -184,6 +188,7 @@ RULES: Final[dict[str, Hide | None]] = {
     "State.twins": Names.twins,
     "State.ended_runs": KEYS,
     "State.ended_order": Names.seconds_of_pairs,
+    "State.response_order": Names.after_the_first,
     "State.ranks": Names.seconds_of_pairs,
     "State.timers": Names.timers,
     "State.wheel": Names.wheel,

@@ -55,6 +55,9 @@ class Replicas(Struct, frozen=True, gc=False):
     replicas: tuple[Announced, ...]
 
 
+# From where on a dataplane's numbers are not believed: counting on must never reach what the wire can't carry.
+TURN_SEQ_MAX: Final = 2**62
+
 Order = Place | Held | Refuse | EndRun | Located | Replicas
 
 
@@ -172,7 +175,7 @@ def _run(record: pb.RunRecord, now: float) -> RunMemory:
         run=record.run,
         turn_class=_class(record.turn_class),
         caller=record.caller,
-        turn_seq=record.turn_seq,
+        turn_seq=min(record.turn_seq, TURN_SEQ_MAX),
         seen=_since(record.age_ms, now),
         parent=record.parent,
         lanes=tuple(_lane(lane, now) for lane in record.lanes),
@@ -186,7 +189,7 @@ def _lane(record: pb.LaneRecord, now: float) -> LaneMemory:
     return LaneMemory(
         model=record.model,
         home=record.home,
-        turn_seq=record.turn_seq,
+        turn_seq=min(record.turn_seq, TURN_SEQ_MAX),
         paused=tuple(PausedBranch(tuple(branch.tool_call_ids), _since(branch.age_ms, now)) for branch in record.paused),
         ended=_since(record.idle_age_ms, now),
     )
@@ -199,7 +202,7 @@ def _turn(record: pb.TurnRecord, now: float) -> TurnMemory:
         run=record.run,
         model=record.model,
         replica=record.replica,
-        turn_seq=record.turn_seq,
+        turn_seq=min(record.turn_seq, TURN_SEQ_MAX),
         turn_class=_class(record.turn_class),
         caller=record.caller,
         placed=_since(record.age_ms, now),

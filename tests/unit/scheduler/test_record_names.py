@@ -79,7 +79,7 @@ def test_an_event_shows_nobodys_name() -> None:
         (Timer.TURN, "t", "", ("t", "")),
         (Timer.LOST, "dp", "s", ("dp", "s")),
         (Timer.RUN, "r\x1fp", "", (f"{NAMES.text('r')}\x1f{NAMES.text('p')}", "")),
-        (Timer.RESPONSE, "resp", "p", (NAMES.text("resp"), NAMES.text("p"))),
+        (Timer.IDS, "r", "", (NAMES.text("r"), "")),
         (Timer.RESERVE, "r", "turn_1\x1fm", (NAMES.text("r"), "turn_1\x1fm")),
         (Timer.RESERVE, "r", "resync-3-call-x\x1fm", (NAMES.text("r"), f"resync-3-{NAMES.text('call-x')}\x1fm")),
         (Timer.TWIN, "run", "r", ("run", NAMES.text("r"))),

@@ -148,7 +148,7 @@ def _merge_branches(d: Draft, run: Run, memory: RunMemory, lane: Lane, told: Lan
 def _count_turn(d: Draft, dataplane: str, memory: TurnMemory) -> None:
     """A turn that this dataplane has in flight."""
     known = d.turns.get(memory.turn)
-    if known is not None and known.phase is TurnPhase.IN_FLIGHT:
+    if known is not None and (known.phase is TurnPhase.IN_FLIGHT or known.dataplane != dataplane):
         return
     if known is not None:
         drop_waiting(d, known)
@@ -210,7 +210,7 @@ def suspected(d: Draft, e: ReplicaSuspected) -> None:
 
 def unusable(d: Draft, e: ReplicaUnusable) -> None:
     dataplane = dataplane_of(d, e.dataplane)
-    if e.replica not in dataplane.unusable:
+    if e.replica in d.urls and e.replica not in dataplane.unusable:  # urls has every name that was ever configured
         _avoid(d, replace(dataplane, unusable=tuple(sorted((*dataplane.unusable, e.replica)))))
 
 

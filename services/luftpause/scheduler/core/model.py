@@ -296,6 +296,7 @@ class Tables(Struct, gc=False):
     dataplane_names: SortedSet[str] = SortedSet()
     ids: "Map[IdKey, Known]" = Map()
     responses: "Map[tuple[str, str], ResponseHome]" = Map()  # (principal, response id)
+    response_order: SortedSet[tuple[float, str, str]] = SortedSet()  # the same with when it was seen, oldest first
     twins: "Map[TwinKey, tuple[Twin, ...]]" = Map()  # oldest first
     ended_runs: "Map[str, float]" = Map()  # run key -> when it was ended
     ended_order: SortedSet[tuple[float, str]] = SortedSet()  # the same, oldest first

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.decisions import Held, HoldReason
+from luftpause.scheduler.core.decisions import Held, HoldReason, Refuse
 from luftpause.scheduler.core.events import Kind, ToolCallSeen, TurnRequested
 from luftpause.scheduler.core.holding import queue_key, refuse
 from luftpause.scheduler.core.identity import Identity, answered, by_ids, carried, id_key, resolve
@@ -58,15 +58,24 @@ def _turn(e: TurnRequested) -> Turn:
 
 def _asked_again(d: Draft, turn: Turn, e: TurnRequested) -> bool:
     """The key of a request is (turn, attempt): the same key gets the same answer, an older one none. False: it is a new attempt."""
-    if e.attempt > turn.attempt:  # its return was lost with a session
+    if turn.dataplane != e.dataplane:  # ids are random: somebody makes them up
+        refuse_id(d, e)
+    elif e.attempt > turn.attempt:  # its return was lost with a session
         end(d, turn, "unlisted")
         return False
-    if e.attempt == turn.attempt and turn.phase is TurnPhase.IN_FLIGHT:
+    elif e.attempt == turn.attempt and turn.phase is TurnPhase.IN_FLIGHT:
         d.decisions.append(placed(turn))
     elif e.attempt == turn.attempt and turn.reason is not None:
         run = "" if turn.phase is TurnPhase.IDENTIFYING else turn.run_id
         d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, run, turn.reason, turn.waits_for))
     return True
+
+
+def refuse_id(d: Draft, e: TurnRequested) -> None:
+    """Another dataplane has a turn of this id, which goes on."""
+    bump(d, "refused/turn_id_taken")
+    message = f"another dataplane has a turn with the id {e.turn!r}; a turn needs an id of its own"
+    d.decisions.append(Refuse(e.dataplane, e.turn, e.attempt, e.run or e.fresh_run, 409, "turn_id_taken", message))
 
 
 def admit(d: Draft, turn: Turn) -> None:
@@ -136,7 +145,7 @@ def identified(d: Draft, turn: Turn, run: str) -> None:
 
 def tool_call_seen(d: Draft, e: ToolCallSeen) -> None:
     turn = d.turns.get(e.turn)
-    if turn is None or turn.phase is not TurnPhase.IN_FLIGHT or turn.run not in d.runs:
+    if turn is None or turn.phase is not TurnPhase.IN_FLIGHT or turn.run not in d.runs or turn.dataplane != e.dataplane:
         return
     run, turn = answered(d, d.runs[turn.run], turn, e.ids)
     store_run(d, replace(run, seen=d.now))

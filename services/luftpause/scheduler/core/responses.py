@@ -12,7 +12,7 @@ from luftpause.scheduler.core.runs import put_run
 def response_seen(d: Draft, e: ResponseSeen) -> None:
     turn = d.turns.get(e.turn)
     run = d.runs.get(turn.run) if turn else None
-    if turn is not None and run is not None and turn.phase is TurnPhase.IN_FLIGHT:
+    if turn is not None and run is not None and turn.phase is TurnPhase.IN_FLIGHT and turn.dataplane == e.dataplane:
         put_run(d, remember_response(d, run, e.response, turn.replica, d.now))
 
 
@@ -22,29 +22,55 @@ def response_sought(d: Draft, e: ResponseSought) -> None:
 
 
 def remember_response(d: Draft, run: Run, response: str, replica: str, seen: float) -> Run:
-    """That engine stores this answer. Returns the run, not stored."""
+    """That engine stores this answer. Returns the run, not stored. Where too many are known the oldest is forgotten."""
     if not response:
         return run
-    key = (run.principal, response)
-    old = d.responses.get(key)
-    if old is not None:
-        disarm(d, old.seen + d.settings.response_memory_seconds, Timer.RESPONSE, response, run.principal)
-    d.responses = d.responses.set(key, ResponseHome(run.id, replica, seen))
-    arm(d, seen + d.settings.response_memory_seconds, Timer.RESPONSE, response, run.principal)
+    before = _oldest(d)
+    if (run.principal, response) in d.responses:
+        _drop(d, run.principal, response)
+    elif len(d.responses) >= d.settings.responses_max and before is not None:
+        _drop(d, *before[1:])
     kept = (*(other for other in run.responses if other != response), response)
     for dropped in kept[: -d.settings.ids_per_run_max]:
-        forget_response(d, run.principal, dropped)
+        _drop(d, run.principal, dropped)
+    d.responses = d.responses.set((run.principal, response), ResponseHome(run.id, replica, seen))
+    d.response_order = d.response_order.add((seen, run.principal, response))
+    _rearm(d, before)
     return replace(run, responses=kept[-d.settings.ids_per_run_max :])
 
 
 def forget_response(d: Draft, principal: str, response: str) -> None:
-    old = d.responses.get((principal, response))
-    if old is not None:
-        disarm(d, old.seen + d.settings.response_memory_seconds, Timer.RESPONSE, response, principal)
-        d.responses = d.responses.delete((principal, response))
+    before = _oldest(d)
+    _drop(d, principal, response)
+    _rearm(d, before)
 
 
-def too_old(d: Draft, principal: str, response: str) -> None:
-    """It has been remembered for long enough; its timer has fired."""
-    if (principal, response) in d.responses:
+def sweep(d: Draft) -> None:
+    """Forget what has been remembered for long enough; the timer of the oldest has fired."""
+    oldest = d.now - d.settings.response_memory_seconds
+    while (first := _oldest(d)) is not None and first[0] <= oldest and d.expiries_left > 0:
+        d.expiries_left -= 1
+        _drop(d, *first[1:])
+    _rearm(d, None)
+
+
+def _oldest(d: Draft) -> tuple[float, str, str] | None:
+    return d.response_order.first() if d.response_order.size else None
+
+
+def _drop(d: Draft, principal: str, response: str) -> None:
+    known = d.responses.get((principal, response))
+    if known is not None:
         d.responses = d.responses.delete((principal, response))
+        d.response_order = d.response_order.remove((known.seen, principal, response))
+
+
+def _rearm(d: Draft, before: tuple[float, str, str] | None) -> None:
+    """One timer, at the oldest."""
+    first = _oldest(d)
+    if first == before:
+        return
+    if before is not None:
+        disarm(d, before[0] + d.settings.response_memory_seconds, Timer.RESPONSE, "")
+    if first is not None:
+        arm(d, first[0] + d.settings.response_memory_seconds, Timer.RESPONSE, "")

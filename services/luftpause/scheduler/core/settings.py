@@ -44,6 +44,7 @@ class Settings(Struct, frozen=True, gc=False):
     expiries_per_step_max: int = 1000
     records_per_step_max: int = 2000  # of a Hello: runs and tool-call ids
     ended_runs_max: int = 100_000  # remembered, lest a Hello bring them back
+    responses_max: int = 200_000  # of which it is remembered where they are stored; about 600 bytes each
 
     @property
     def response_memory_seconds(self) -> float:

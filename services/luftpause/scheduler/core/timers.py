@@ -79,7 +79,7 @@ def _forgotten(d: Draft, timer: Timer, of: str, detail: str) -> None:
         case Timer.TWIN:
             twins.forget_twins(d, (of, detail))
         case Timer.RESPONSE:
-            responses.too_old(d, detail, of)
+            responses.sweep(d)
         case Timer.TOMBSTONE:
             tombstones.sweep(d)
         case Timer.GATE | Timer.IDENTITY | Timer.RESERVE | Timer.LOAD | Timer.NO_REPLICA | Timer.LOST | Timer.HOLD:

@@ -30,7 +30,7 @@ FAILURES_COUNTED = frozenset({
 
 def abandoned(d: Draft, e: TurnAbandoned) -> None:
     turn = d.turns.get(e.turn)
-    if turn is None or turn.attempt != e.attempt:
+    if turn is None or turn.attempt != e.attempt or turn.dataplane != e.dataplane:
         return
     bump(d, "abandoned")
     if turn.phase is TurnPhase.IN_FLIGHT:
@@ -43,7 +43,7 @@ def abandoned(d: Draft, e: TurnAbandoned) -> None:
 
 def returned(d: Draft, e: TurnReturned) -> None:
     turn = d.turns.get(e.turn)
-    if turn is None or turn.attempt != e.attempt or turn.phase is not TurnPhase.IN_FLIGHT:
+    if turn is None or turn.attempt != e.attempt or turn.phase is not TurnPhase.IN_FLIGHT or turn.dataplane != e.dataplane:
         return
     bump(d, f"returned/{e.reason.value}")
     uncount(d, turn)
@@ -69,13 +69,13 @@ def returned(d: Draft, e: TurnReturned) -> None:
 
 def started(d: Draft, e: TurnStarted) -> None:
     turn = d.turns.get(e.turn)
-    if turn is not None and turn.attempt == e.attempt:
+    if turn is not None and turn.attempt == e.attempt and turn.dataplane == e.dataplane:
         bump(d, "started")
 
 
 def finished(d: Draft, e: TurnFinished) -> None:
     turn = d.turns.get(e.turn)
-    if turn is None or turn.attempt != e.attempt:
+    if turn is None or turn.attempt != e.attempt or turn.dataplane != e.dataplane:
         return
     if turn.phase is not TurnPhase.IN_FLIGHT:
         end(d, turn, "unlisted")
@@ -91,7 +91,7 @@ def finished(d: Draft, e: TurnFinished) -> None:
 
 def failed(d: Draft, e: TurnFailed) -> None:
     turn = d.turns.get(e.turn)
-    if turn is not None and turn.attempt == e.attempt:
+    if turn is not None and turn.attempt == e.attempt and turn.dataplane == e.dataplane:
         end(d, turn, e.reason)
 
 

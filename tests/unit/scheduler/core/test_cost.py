@@ -9,7 +9,6 @@ from types import FrameType
 
 from luftpause.scheduler.core.decide import decide, initial
 from luftpause.scheduler.core.events import (
-    DataplaneLost,
     Event,
     Load,
     ProbeOutcome,
@@ -78,11 +77,3 @@ def test_a_run_with_thousands_of_held_turns_costs_each_of_their_ends_no_more() -
     many, state = calls(one_run(2_000), ends)
     assert state.runs["all"].in_flight == 4
     assert many < 1.3 * few
-
-
-def test_what_a_lost_dataplane_held_for_one_run_goes_in_a_step_per_turn() -> None:
-    lost = [DataplaneLost(3.0, "d", "s")]
-    few, _ = calls(one_run(104), lost)
-    many, state = calls(one_run(1_004), lost)
-    assert not state.runs["all"].held
-    assert many < 13 * few
