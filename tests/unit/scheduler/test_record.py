@@ -201,6 +201,8 @@ def test_a_disk_that_hangs_holds_up_nobody_and_what_does_not_fit_the_queue_is_co
     it.turn(2)
     until(lambda: not it.recorder._queue)
     disk.works.clear()
+    it.turn(1)
+    until(lambda: not it.recorder._queue)  # the thread hangs with it
     it.turn(50)
     assert len(it.recorder._queue) <= 20
     assert it.recorder.lost >= 100 - 20 - 32
