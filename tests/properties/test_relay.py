@@ -209,7 +209,7 @@ def test_every_byte_of_a_stream_reaches_the_client_however_it_was_cut(
 
 def without_usage(body: bytes) -> bytes:
     """What a client gets that did not ask for usage where luftpause did: all but the events that hold nothing else."""
-    return b"".join(event for event in re.split(rb"(?<=\n\n)|(?<=\n\r\n)", body) if not tells_only_usage(event))
+    return b"".join(event for event in re.findall(rb"(?s).*?\n\r?\n|.+$", body) if not tells_only_usage(event))
 
 
 def tells_only_usage(event: bytes) -> bool:

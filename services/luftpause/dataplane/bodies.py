@@ -16,6 +16,8 @@ HEAD_MESSAGES_MAX: Final = 16  # before the first user message
 KNOWN_MAX: Final = 256  # heads whose digest is remembered
 KNOWN_BYTES_MAX: Final = 16_384  # longer ones are not: they would take memory
 SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+BIG_BYTES: Final = 2**20
+PARTS_MAX: Final = 200_000  # objects, or lone surrogates, in a big body; no conversation has more, and each costs time and memory
 TELLS_NOTHING: Final = "x-anthropic-billing-header:"  # Claude Code heads its system prompt with it; a part changes with every request
 NO_MODEL: Final = Rejection(400, "no_model", "the body has no `model`; name one of those that GET /v1/models lists")
 
@@ -26,13 +28,22 @@ Head = list[tuple[str, bytes]]
 
 
 def decode(body: bytes, full: msgspec.json.Decoder[B], least: msgspec.json.Decoder[L]) -> B | L | Rejection:
-    """Typed by `full`; where a field has an unexpected type, only by `least`: the rest is the engine's to judge."""
+    """Typed by `full`; where a field has an unexpected type, only by `least`: the rest is the engine's to judge.
+
+    A body of endless tiny parts is read by `least` too: nobody else's turn is to wait for it.
+    """
+    if len(body) > BIG_BYTES and body.count(b"{") > PARTS_MAX:
+        return _decode(body, least, least)
+    return _decode(body, full, least)
+
+
+def _decode(body: bytes, full: msgspec.json.Decoder[B], least: msgspec.json.Decoder[L]) -> B | L | Rejection:
     try:
         return full.decode(body)
     except msgspec.ValidationError:
         pass
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        body = SURROGATE.sub(rb"\\ufffd", body)  # lone halves are legal JSON, but no decoder here takes them; this is only read
+        body = _without_surrogates(body)
     try:
         try:
             return full.decode(body)
@@ -42,6 +53,13 @@ def decode(body: bytes, full: msgspec.json.Decoder[B], least: msgspec.json.Decod
         return Rejection(400, "bad_field", f"the body has a wrong field: {_plain(error)}")
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         return Rejection(400, "not_json", f"the body is not JSON: {_plain(error)}")
+
+
+def _without_surrogates(body: bytes) -> bytes:
+    """Lone halves are legal JSON, but no decoder here takes them; this is only read."""
+    if len(body) > BIG_BYTES and body.count(b"\\ud") + body.count(b"\\uD") > PARTS_MAX:
+        return body.replace(b"\\ud", b"\\uc").replace(b"\\uD", b"\\uC")  # other characters, but in a tenth of the time
+    return SURROGATE.sub(rb"\\ufffd", body)
 
 
 def _plain(error: Exception) -> str:
@@ -66,8 +84,8 @@ def text_of(raw: bytes) -> str:
     if not raw:
         return ""
     try:
-        value: object = orjson.loads(raw)
-    except orjson.JSONDecodeError:
+        value: object = orjson.loads(raw) if len(raw) <= KNOWN_BYTES_MAX else msgspec.json.decode(raw)  # orjson takes 12 times its length
+    except (orjson.JSONDecodeError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         value = _lenient(raw.decode("utf-8", "replace"))
     if isinstance(value, str):
         return value

@@ -1,6 +1,7 @@
 """What does the body of a Chat Completions request say about its turn?"""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -135,6 +136,31 @@ def test_lone_surrogates_are_read() -> None:
     found = read_chat(body, KEY)
     assert isinstance(found, Reading)
     assert (found.stream, found.tool_call_ids) == (True, ("c1",))
+
+
+@pytest.mark.parametrize(
+    ("part", "count", "ids"),
+    [
+        (b"{},", 150_000, ("c1",)),
+        (b"{},", 1_000_000, ()),
+        (rb'{"role":"user","content":"%b"},' % (rb"\ud83e" * 100_000), 1, ("c1",)),
+        (rb'{"role":"user","content":"%b"},' % (rb"\uD83e" * 1_000_000), 1, ("c1",)),
+    ],
+    ids=["many messages", "endless messages", "many lone surrogates", "endless lone surrogates"],
+)
+def test_a_body_of_endless_parts_costs_no_memory(part: bytes, count: int, ids: tuple[str, ...]) -> None:
+    """What no conversation has is read only as far as the model's name: a million empty messages would take 80 MB here."""
+    last = b'{"role":"tool","tool_call_id":"c1","content":"%b"}' % (b"x" * 600_000)
+    body = b'{"stream":true,"messages":[' + part * count + last + b'],"model":"m"}'
+    tracemalloc.start()
+    try:
+        found = read_chat(body, KEY)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert isinstance(found, Reading)
+    assert (found.model, found.stream, found.tool_call_ids) == ("m", True, ids)
+    assert peak < 3 * len(body) + 20 * 2**20
 
 
 HEAD = [{"role": "system", "content": "You are S. Today is 2026-11-30."}, user("do it")]
