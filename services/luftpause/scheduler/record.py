@@ -31,6 +31,7 @@ from luftpause.scheduler.record_names import Names
 POLL_SECONDS: Final = 0.05
 BATCH_EVENTS: Final = 32  # encoded in one go, about 0.3 ms
 RETRY_SECONDS: Final = 30.0  # after the disk failed
+LOOK_SECONDS: Final = 5.0  # whether the log is still where it was begun
 CLOSE_SECONDS_MAX: Final = 10.0
 KEY_BYTES: Final = 32
 SWITCH_SECONDS: Final = 0.0005
@@ -58,6 +59,7 @@ class Recorder:
         bytes_max: int = 2**30,
         queue_events_max: int = 50_000,
         retry_seconds: float = RETRY_SECONDS,
+        look_seconds: float = LOOK_SECONDS,
         poll_seconds: float = POLL_SECONDS,
         open_file: Callable[[Path], LogFile] = LogFile,
     ) -> None:
@@ -68,6 +70,7 @@ class Recorder:
         self._bytes_max = bytes_max
         self._queue_events_max = queue_events_max
         self._retry_seconds = retry_seconds
+        self._look_seconds = look_seconds
         self._poll_seconds = poll_seconds
         self._open_file = open_file
         self._queue: deque[Item | Start] = deque()
@@ -75,6 +78,7 @@ class Recorder:
         self._off = False  # the thread can't write now
         self._complained = False
         self._retry_at = 0.0
+        self._look_at = 0.0
         self._lost_before = 0  # by the time of the last header
         self._parts = 0
         self._epoch = ""
@@ -135,11 +139,22 @@ class Recorder:
     def _drain(self) -> None:
         if self._off and time.monotonic() >= self._retry_at:
             self._off = False
+        try:
+            self._look()
+        except OSError as error:
+            self._fail(error)
         while self._queue:
             try:
                 self._write_some()
             except Exception as error:  # noqa: BLE001 - whatever is wrong with the recording, the scheduler goes on
                 self._fail(error)
+
+    def _look(self) -> None:
+        """A log that somebody has deleted takes all that is written, and nobody will ever read it."""
+        now = time.monotonic()
+        if self._file is not None and now >= self._look_at:
+            self._look_at = now + self._look_seconds
+            self._file.still_there()
 
     def _write_some(self) -> None:
         """The next items of the queue: the start of a log, or a batch of events."""
@@ -184,6 +199,7 @@ class Recorder:
             part=self._parts, hashed=self._names is not None, lost=lost - self._lost_before,
         )  # fmt: skip
         line = header_line(header, None) if fresh else self._snapshot(header, state)
+        _make(self.folder)  # somebody may have removed it
         self._file = self._open_file(self.folder / file_name(at, self._epoch, self._parts))
         self._file.write(line, 0)
         self._lost_before = lost

@@ -30,6 +30,12 @@ class LogFile:
         self.bytes += len(lines)
         self.events += events
 
+    def still_there(self) -> None:
+        """Raises OSError where the log was deleted or moved, or another file has its name: nobody would find what is written."""
+        found, mine = self.path.stat(), os.fstat(self._file)
+        if (found.st_dev, found.st_ino) != (mine.st_dev, mine.st_ino):
+            raise FileNotFoundError(f"another file is now at {self.path}")
+
     def close(self, why: Ends) -> None:
         """End the log, at its last whole line if a write was cut short. Never raises: a full disk just leaves the end out."""
         with contextlib.suppress(OSError):

@@ -218,6 +218,26 @@ def test_a_disk_that_hangs_holds_up_nobody_and_what_does_not_fit_the_queue_is_co
     assert before.events + after.events + it.recorder.lost == 2 + 2 * it.turns
 
 
+@pytest.mark.parametrize("how", ["the file is deleted", "the directory is removed", "another file has its name"])
+def test_a_log_that_somebody_removes_is_missed_and_followed_by_another(world: Make, caplog: pytest.LogCaptureFixture, how: str) -> None:
+    it = world(retry_seconds=0.0, look_seconds=0.0)
+    it.turn(2)
+    until(lambda: len(logs(it)) == 1 and not it.recorder._queue)
+    (first,) = logs(it)
+    first.unlink()
+    if how == "the directory is removed":
+        first.parent.rmdir()
+    elif how == "another file has its name":
+        first.write_text("not a log")
+    until(lambda: "recording failed" in caplog.text)
+    until(lambda: not it.recorder._off)
+    it.turn(3)
+    it.recorder.close()
+    found = replayed(logs(it)[-1])
+    assert (found.header.begins, found.different, found.events) == ("gap", 0, 6)
+    assert first.exists() is (how == "another file has its name")
+
+
 def test_a_value_that_cannot_be_recorded_is_said_and_does_not_end_the_thread(world: Make, caplog: pytest.LogCaptureFixture) -> None:
     it = world(retry_seconds=0.0)
     it.turn()

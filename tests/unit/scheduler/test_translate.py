@@ -267,3 +267,14 @@ def test_decisions_carry_nothing_that_the_wire_has_no_field_for():
         names = {field.name for field in msgspec.structs.fields(decided)} - {"dataplane"}
         on_wire = {field.name.replace("_ms", "_seconds") for field in wire.DESCRIPTOR.fields}
         assert names == on_wire
+
+
+def test_a_number_of_a_run_that_could_not_be_counted_on_is_cut():
+    part = pb.HelloPart(
+        runs=[pb.RunRecord(run="r", turn_seq=2**64 - 1, lanes=[pb.LaneRecord(model="m", turn_seq=2**64 - 1)])],
+        turns=[pb.TurnRecord(turn="t", attempt=1, run="r", model="m", replica="a", turn_seq=2**64 - 1)],
+    )
+    (run,), (turn,) = translate.runs(part, NOW), translate.turns(part, NOW)
+    assert (run.turn_seq, run.lanes[0].turn_seq, turn.turn_seq) == (2**62, 2**62, 2**62)
+    place = Place("dp", "t", 1, "r", "a", run.turn_seq + 1)
+    assert translate.order(place).placed.turn_seq == 2**62 + 1
