@@ -15,6 +15,7 @@ from luftpause.runtime.journal import Journal
 from luftpause.runtime.mcp_tools.sessions import LiveSessions
 from luftpause.runtime.model_client import DataplaneClient
 from luftpause.runtime.runs import RunService
+from luftpause.runtime.seal import request_state_key
 from luftpause.runtime.service import serving
 from luftpause.runtime.tools.toolbox import Tools
 
@@ -61,7 +62,7 @@ async def _serve(config: Config, announce: Path | None, asked: asyncio.Event) ->
         DataplaneClient(own, token=token) as model,
         Tools(own) as tools,
         RunService(own, model, tools, journal, owner_lives=sessions.lives) as runs,
-        serving(own, runs, runs.everything, tools, sessions, sock, _gate(config, tokens)) as http,
+        serving(own, runs, runs.everything, tools, sessions, sock, _gate(config, tokens), request_state_key(own.state)) as http,
     ):
         url = kit.url_of(sock)
         kit.announce(announce, {"http": url, "mcp": f"{url}/mcp"})

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from luftpause.kit.config import RuntimeConfig
 from luftpause.runtime import request_body
 from luftpause.runtime.gate import Gate, error, principal_of
+from luftpause.runtime.mcp_tools.caller import TAKES_EVENTS
 from luftpause.runtime.mcp_tools.sessions import LiveSessions, session_name
 from luftpause.runtime.sse_json import JsonOnly, SseOnly, WithoutCancelled
 
@@ -99,7 +100,8 @@ class Front:
             message = f"the request is longer than {self._body_bytes_max} bytes; shorten it, or raise runtime.max_body_bytes"
             await error(413, "body_too_long", message, {"connection": "close"})(scope, receive, send)
             return
-        inner = {**scope, "path": "/mcp", "headers": _for_the_sdk(headers, len(body))}
+        takes_events = accepts(headers.get("accept", "*/*"))[1]
+        inner = {**scope, "path": "/mcp", "headers": _for_the_sdk(headers, len(body)), TAKES_EVENTS: takes_events}
         await self._mcp(inner, request_body.replayed(body, receive), send)
 
 

@@ -4,7 +4,7 @@
 the last two.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import Any, Literal, Protocol
 
@@ -337,6 +337,10 @@ class Toolbox(Protocol):
         ...
 
     def servers(self) -> tuple[ServerState, ...]: ...
+
+    def on_change(self, tell: Callable[[], None]) -> None:
+        """`tell` is called, on the event loop, whenever other tools than before can be called."""
+        ...
 
     async def ready(self, seconds_max: float) -> None:
         """Returns when every server is connected, at the latest after `seconds_max`."""

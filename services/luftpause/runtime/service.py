@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import secrets
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from typing import Final
@@ -32,13 +33,16 @@ async def serving(
     sessions: LiveSessions,
     sock: socket.socket,
     gate: Gate | None = None,
+    key: bytes | None = None,
 ) -> AsyncGenerator[asyncio.Task[None]]:
     """Serves on `sock` within the block; yields the task, which ends only if serving broke. Without a gate everybody may call.
+
+    `key` seals what clients bring back with answers; without one a new one does, and a restart loses their questions.
 
     Leaving the block: no new requests, open calls answer at once, streams end; all within half of `stop_grace_seconds`.
     """
     stopping = asyncio.Event()
-    manager = build_sessions(config, build_server(config, runs, toolbox, stopping))
+    manager = build_sessions(config, build_server(config, runs, toolbox, stopping, key or secrets.token_bytes(32)))
     calls = _OpenRequests(manager.handle_request)
     pages = Pages(lambda principal: runs.views(owner_name(principal)) if principal else all_runs(), toolbox)
     server = _Server(config, Front(config, calls, pages, sessions, stopping.is_set, gate))

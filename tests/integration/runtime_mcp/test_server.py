@@ -36,18 +36,19 @@ def text(result: Any) -> str:
 async def test_tools_are_listed_with_strict_schemas_titles_and_truthful_annotations(mode: str):
     async with served() as at, client(at, mode) as c:
         tools = {tool.name: tool for tool in (await c.list_tools()).tools}
-        assert list(tools) == ["spawn", "await", "run", "status", "cancel", "tools"]
+        assert list(tools) == ["spawn", "await", "run", "status", "cancel", "approve", "tools", "decide"]
         assert all(tool.title and tool.description and tool.output_schema for tool in tools.values())
         assert all(tool.input_schema["additionalProperties"] is False for tool in tools.values())
         read_only = {name for name, tool in tools.items() if tool.annotations and tool.annotations.read_only_hint}
-        assert read_only == {"await", "status", "tools"}
-        assert {name for name, tool in tools.items() if tool.annotations and tool.annotations.destructive_hint} == {"cancel"}
+        assert read_only == {"await", "status", "tools", "decide"}
+        assert {name for name, tool in tools.items() if tool.annotations and tool.annotations.destructive_hint} == {"cancel", "approve"}
         assert tools["spawn"].input_schema["required"] == ["task"]
         assert tools["spawn"].input_schema["properties"]["maxToolCalls"]["default"] == 8
         assert tools["await"].input_schema["properties"]["timeout"] == {
             "type": "number", "minimum": 0, "maximum": 600, "default": 60,
             "description": tools["await"].input_schema["properties"]["timeout"]["description"],
         }  # fmt: skip
+        assert tools["spawn"].input_schema["properties"]["tools"]["description"].endswith("There are now: lookup.")
         assert "spawn" in (c.instructions or "")
 
 

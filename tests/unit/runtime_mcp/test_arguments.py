@@ -40,7 +40,7 @@ def test_what_is_meant_is_taken(model: type[Arguments], given: dict[str, Any], f
         (SpawnArguments, {"task": ""}, ['`task` can\'t be ""', "not empty"]),
         (SpawnArguments, {"task": ["t"]}, ['`task` can\'t be ["t"]']),
         (SpawnArguments, {"task": "t", "max_tool_calls": 1}, ["unknown argument `max_tool_calls`, did you mean `maxToolCalls`?"]),
-        (SpawnArguments, {"task": "t", "budget": 1}, ["unknown argument `budget` (allowed: `task`, `model`, `serviceClass`"]),
+        (SpawnArguments, {"task": "t", "budget": 1}, ["unknown argument `budget`, did you mean `budgetTokens`? (allowed: `task`,"]),
         (SpawnArguments, {"task": "t", "maxToolCalls": "many"}, ['`maxToolCalls` can\'t be "many"', "a whole number from 0 to"]),
         (SpawnArguments, {"task": "t", "maxToolCalls": -1}, ["`maxToolCalls` can't be -1"]),
         (SpawnArguments, {"task": "t", "maxToolCalls": 1.5}, ["`maxToolCalls` can't be 1.5"]),

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 from luftpause.kit.errors import LuftpauseError
 
 HANDLES_MAX: Final = 10_000
+LABELS_MAX: Final = 20
 CALLS_MAX: Final = 100_000
 TOKENS_MAX: Final = 10_000_000
 
@@ -50,8 +51,11 @@ Number = BeforeValidator(_not_bool)
 Calls = Annotated[int, Field(ge=0, le=CALLS_MAX)]
 Tokens = Annotated[int, Field(ge=0, le=TOKENS_MAX)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+TokensLimit = Annotated[int, Field(ge=1, le=1_000_000_000)]
+SecondsLimit = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]
 Glob = Annotated[str, Field(min_length=1, max_length=256)]
 Handle = Annotated[str, Field(min_length=1, max_length=128)]
+Label = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class Arguments(BaseModel):
@@ -83,6 +87,29 @@ class SpawnArguments(Arguments):
     parent: Annotated[
         Handle | None, Optional, Field(description="Handle of the run that this one belongs to; cancelling the parent cancels it too.")
     ] = None
+    budget_tokens: Annotated[
+        TokensLimit | None,
+        Optional,
+        Number,
+        Field(description="Most tokens, prompt and completion, of this run and all its descendants; beyond it they are cancelled."),
+    ] = None
+    budget_tool_calls: Annotated[
+        Calls | None,
+        Optional,
+        Number,
+        Field(description="Most tool calls of this run and its descendants; beyond it they are cancelled."),
+    ] = None
+    budget_seconds: Annotated[
+        SecondsLimit | None,
+        Optional,
+        Number,
+        Field(description="Seconds that this run and all its descendants have; then they are cancelled."),
+    ] = None
+    approve_tools: Annotated[
+        list[Glob] | None,
+        Listed,
+        Field(description="Names or globs of tools whose calls wait for a person's consent, beside those that are marked destructive."),
+    ] = None
 
 
 class AwaitArguments(Arguments):
@@ -105,6 +132,28 @@ class CancelArguments(Arguments):
     handle: Annotated[Handle, Field(description="The run to cancel, with all its unfinished descendants.")]
 
 
+class ApproveArguments(Arguments):
+    handle: Annotated[Handle, Field(description="The run that waits for an approval.")]
+    allow: Annotated[bool, Field(description="true: the tool call is made; false: the sub-agent is told that it was declined.")]
+    approval_id: Annotated[
+        Handle | None, Optional, Field(description="Which of its pending approvals, where it has several; left out: the oldest.")
+    ] = None
+
+
+class DecideArguments(Arguments):
+    input: Annotated[str, Field(min_length=1, description="The text to judge.")]
+    labels: Annotated[
+        list[Label] | None,
+        Listed,
+        Field(
+            min_length=2,
+            max_length=LABELS_MAX,
+            description="The answers to choose from; left out: those of a classifier, where one is served.",
+        ),
+    ] = None
+    model: Annotated[str | None, Optional, Field(description="Model to use; left out: the default one.")] = None
+
+
 class NoArguments(Arguments):
     pass
 
@@ -125,6 +174,14 @@ _ALLOWED: Final = {
     "mode": "`all` or `any`",
     "timeout": "a number of seconds, 0 or more",
     "handle": "the handle of a run",
+    "budgetTokens": "a whole number from 1 to 1000000000",
+    "budgetToolCalls": f"a whole number from 0 to {CALLS_MAX}",
+    "budgetSeconds": "a number of seconds above 0, at most 31536000",
+    "approveTools": "a list of tool names or globs",
+    "allow": "true or false",
+    "approvalId": "the id of a pending approval",
+    "input": "a text that is not empty",
+    "labels": f"a list of 2 to {LABELS_MAX} different texts",
 }
 
 

@@ -11,6 +11,8 @@ from luftpause.runtime.mcp_tools.sessions import session_name
 
 CALLER_BYTES_MAX: Final = 128
 TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+TOOL_CALL_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
+TAKES_EVENTS: Final = "luftpause.takes_events"  # in the request's scope
 
 Context = ServerRequestContext[Any, Any]
 
@@ -46,6 +48,18 @@ def traceparent_of(ctx: Context) -> str:
     """Of the request's `_meta`, else its header; a malformed one is none."""
     said = (ctx.meta or {}).get("traceparent") or header(ctx, "traceparent")
     return said if isinstance(said, str) and TRACEPARENT.fullmatch(said) else ""
+
+
+def tool_call_id_of(ctx: Context) -> str:
+    """Of the model's call that became this request, as Claude Code and Codex tell it; the dataplane saw it in that model's answer."""
+    meta = ctx.meta or {}
+    said = meta.get("claudecode/toolUseId") or meta.get("callId")
+    return said if isinstance(said, str) and TOOL_CALL_ID.fullmatch(said) else ""
+
+
+def takes_events(ctx: Context) -> bool:
+    """Does the client read an event stream as the answer? Else only the result reaches it."""
+    return ctx.request is None or bool(ctx.request.scope.get(TAKES_EVENTS, True))
 
 
 def header(ctx: Context, name: str) -> str:

@@ -1,12 +1,23 @@
 """How do the tools introduce themselves: names, schemas, annotations?"""
 
+from collections.abc import Collection
 from typing import Any, Final, cast
 
 import mcp_types as types
 
 from luftpause.kit.config import RuntimeConfig
-from luftpause.runtime.mcp_tools.arguments import Arguments, AwaitArguments, CancelArguments, NoArguments, SpawnArguments, StatusArguments
-from luftpause.runtime.ports import Json, RunState
+from luftpause.runtime.mcp_tools import outputs
+from luftpause.runtime.mcp_tools.arguments import (
+    ApproveArguments,
+    Arguments,
+    AwaitArguments,
+    CancelArguments,
+    DecideArguments,
+    NoArguments,
+    SpawnArguments,
+    StatusArguments,
+)
+from luftpause.runtime.ports import Json
 
 INSTRUCTIONS: Final = """\
 luftpause runs sub-agents: a model with tools that works on one task and returns an answer. They run side by side and survive restarts.
@@ -19,120 +30,72 @@ How to use it well:
 - Look at `failedToolCalls`, `state` and the answer itself. If one is poor or Failed, spawn it again with a clearer task or another model.
 - `tools` lists what sub-agents can use. Limit them with the argument `tools` where only some are needed.
 - `cancel` what you no longer need: it also cancels what that run has spawned.
+- A run that is AwaitingApproval waits for a person's consent. Ask the user, then answer with `approve`; never decide it yourself.
+- To sort or label one text use `decide`: it is much cheaper than a sub-agent.
 """
 
-_RUN: Final[Json] = {
-    "type": "object",
-    "properties": {
-        "handle": {"type": "string", "description": "Names the run; needed for await, status and cancel."},
-        "state": {"type": "string", "enum": [state.value for state in RunState]},
-        "task": {"type": "string", "description": "Beginning of its task."},
-        "model": {"type": "string"},
-        "serviceClass": {"type": "string", "enum": ["interactive", "batch"]},
-        "answer": {"type": "string", "description": "Its answer, when Completed."},
-        "error": {"type": "string", "description": "Why it gave none."},
-        "doing": {"type": "string", "description": "What it waits for, while Running."},
-        "toolCalls": {"type": "integer", "minimum": 0},
-        "failedToolCalls": {"type": "integer", "minimum": 0},
-        "turns": {"type": "integer", "minimum": 0},
-        "promptTokens": {"type": "integer", "minimum": 0},
-        "completionTokens": {"type": "integer", "minimum": 0},
-        "cachedTokens": {"type": "integer", "minimum": 0},
-        "seconds": {"type": "number", "minimum": 0},
-        "parent": {"type": "string"},
-        "children": {"type": "array", "items": {"type": "string"}},
-    },
-    "required": [
-        "handle", "state", "task", "model", "serviceClass", "toolCalls", "failedToolCalls", "turns",
-        "promptTokens", "completionTokens", "cachedTokens", "seconds", "children",
-    ],
-}  # fmt: skip
-
-_RUNS: Final[Json] = {
-    "type": "object",
-    "properties": {
-        "runs": {"type": "array", "items": _RUN},
-        "done": {"type": "integer", "minimum": 0, "description": "How many have ended."},
-        "total": {"type": "integer", "minimum": 0},
-    },
-    "required": ["runs", "done", "total"],
-}
-
-_TOOLS: Final[Json] = {
-    "type": "object",
-    "properties": {
-        "tools": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "name": {"type": "string"},
-                    "server": {"type": "string"},
-                    "description": {"type": "string"},
-                    "inputSchema": {"type": "object"},
-                    "readOnly": {"type": "boolean"},
-                    "destructive": {"type": "boolean"},
-                },
-                "required": ["name", "server", "description", "inputSchema", "readOnly", "destructive"],
-            },
-        },
-        "servers": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "name": {"type": "string"},
-                    "connected": {"type": "boolean"},
-                    "error": {"type": "string"},
-                    "tools": {"type": "integer", "minimum": 0},
-                },
-                "required": ["name", "connected", "tools"],
-            },
-        },
-    },
-    "required": ["tools", "servers"],
-}
+TOOL_NAMES_MAX: Final = 50
 
 _SPAWNING: Final = types.ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True)
 _READING: Final = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+# An allowed call has whatever effect the tool has; the first decision stands.
+_APPROVING: Final = types.ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=True)
+_DECIDING: Final = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True)
 # Work in progress is thrown away for good; a second cancel changes nothing more.
 _CANCELLING: Final = types.ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
 
 
-def definitions(config: RuntimeConfig) -> tuple[types.Tool, ...]:
-    """The tools as `tools/list` shows them."""
+def definitions(config: RuntimeConfig, upstream: Collection[str] = ()) -> tuple[types.Tool, ...]:
+    """The tools as `tools/list` shows them. `upstream`: names of the tools that sub-agents can use now."""
     spawn_defaults = {"maxToolCalls": config.max_tool_calls, "maxTokens": config.max_tokens, "parallelToolCalls": False}
     await_defaults = {"mode": "all", "timeout": min(config.await_seconds, config.await_seconds_max)}
     spawn = _schema(SpawnArguments, spawn_defaults)
+    spawn["properties"]["tools"]["description"] += _available(upstream)
     awaiting = _schema(AwaitArguments, await_defaults)
     awaiting["properties"]["timeout"]["maximum"] = config.await_seconds_max
     return (
         _tool(
-            "spawn", "Spawn a sub-agent", spawn, _RUN, _SPAWNING,
+            "spawn", "Spawn a sub-agent", spawn, outputs.RUN, _SPAWNING,
             "Starts a sub-agent and returns its handle at once. Spawn all you need, then call await once with all handles.",
         ),
         _tool(
-            "await", "Wait for sub-agents", awaiting, _RUNS, _READING,
+            "await", "Wait for sub-agents", awaiting, outputs.RUNS, _READING,
             "Waits until all (or any) of these runs have ended, or the timeout is over, and returns the state of each: its answer or error,"
             " and what it took. Waiting again is free; the runs go on in any case.",
         ),
         _tool(
-            "run", "Run a sub-agent and wait for it", spawn, _RUN, _SPAWNING,
+            "run", "Run a sub-agent and wait for it", spawn, outputs.RUN, _SPAWNING,
             "Starts a sub-agent and waits for its answer, in one call. For several at once use spawn and await.",
         ),
         _tool(
-            "status", "Show runs", _schema(StatusArguments, {}), _RUNS, _READING,
+            "status", "Show runs", _schema(StatusArguments, {}), outputs.RUNS, _READING,
             "Shows one run, or all of yours, without waiting.",
         ),
         _tool(
-            "cancel", "Cancel a run", _schema(CancelArguments, {}), _RUN, _CANCELLING,
+            "cancel", "Cancel a run", _schema(CancelArguments, {}), outputs.RUN, _CANCELLING,
             "Cancels a run and all its unfinished descendants; their work is lost. A run that has ended stays as it is.",
         ),
         _tool(
-            "tools", "List the tools of sub-agents", _schema(NoArguments, {}), _TOOLS, _READING,
+            "approve", "Answer a pending approval", _schema(ApproveArguments, {}), outputs.DECIDED, _APPROVING,
+            "Allows or declines the tool call that a run in state AwaitingApproval waits for. Ask the user first: the decision is theirs.",
+        ),
+        _tool(
+            "tools", "List the tools of sub-agents", _schema(NoArguments, {}), outputs.TOOLS, _READING,
             "Lists the tools that sub-agents can use, and which tool servers are not connected now.",
         ),
+        _tool(
+            "decide", "Choose a label for a text", _schema(DecideArguments, {}), outputs.DECISION, _DECIDING,
+            "Chooses which of 2 to 20 labels fits a text, with probabilities, in one pass of a model; without labels a classifier's own.",
+        ),
     )  # fmt: skip
+
+
+def _available(names: Collection[str]) -> str:
+    if not names:
+        return ""
+    shown = sorted(names)[:TOOL_NAMES_MAX]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return f" There are now: {', '.join(shown)}{more}."
 
 
 def _tool(name: str, title: str, inputs: Json, outputs: Json, annotations: types.ToolAnnotations, description: str) -> types.Tool:

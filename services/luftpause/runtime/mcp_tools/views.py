@@ -1,21 +1,33 @@
 """What does a client see of runs and tools: JSON, and text beside it?"""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, assert_never
 
 from msgspec.structs import replace
 
-from luftpause.runtime.ports import Json, RunState, RunView, ServerState, ToolSpec
+from luftpause.runtime.ports import Amounts, Budget, Decided, Decision, Json, PendingApproval, RunState, RunView, ServerState, ToolSpec
 
 TASK_CHARS: Final = 200
 DOING_CHARS: Final = 120
 DOINGS_MAX: Final = 5
 LISTED_MAX: Final = 500
+ARGUMENTS_CHARS: Final = 500
 
 
 def run_json(run: RunView) -> Json:
     """As `schemas` describes it; what is not known is left out."""
-    optional: Json = {"answer": run.answer, "error": run.error, "doing": run.doing or None, "parent": run.parent}
+    waiting = run.pending_approvals
+    optional: Json = {
+        "answer": run.answer,
+        "truncated": run.truncated or None,
+        "error": run.error,
+        "doing": run.doing or None,
+        "pendingApproval": _approval_json(waiting[0]) if waiting else None,
+        "otherPendingApprovals": [_approval_json(each) for each in waiting[1:]] or None,
+        "parent": run.parent,
+        "budget": _budget_json(run.budget) if run.budget is not None else None,
+    }
     return {
         "handle": run.handle,
         "state": run.state.value,
@@ -44,15 +56,71 @@ def listed_json(runs: Sequence[RunView]) -> Json:
     return {**runs_json(listed), "done": sum(run.state.ended for run in runs), "total": len(runs)}
 
 
+def _approval_json(approval: PendingApproval) -> Json:
+    return {"approvalId": approval.id, "tool": approval.tool, "arguments": approval.arguments}
+
+
+def _budget_json(budget: Budget) -> Json:
+    exceeded = {"exceeded": budget.exceeded.value} if budget.exceeded is not None else {}
+    return {"limits": _amounts_json(budget.limits), "used": _amounts_json(budget.used), **exceeded}
+
+
+def _amounts_json(amounts: Amounts) -> Json:
+    seconds = None if amounts.seconds is None else round(amounts.seconds, 3)
+    found: Json = {"tokens": amounts.tokens, "toolCalls": amounts.tool_calls, "seconds": seconds}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def decided_json(decided: Decided) -> Json:
+    return {
+        "approvalId": decided.id,
+        "tool": decided.tool,
+        "allowed": decided.allowed,
+        "first": decided.first,
+        "run": run_json(decided.run),
+    }
+
+
+def decided_text(decided: Decided) -> str:
+    what = "allowed" if decided.allowed else "declined"
+    if decided.first:
+        return f"{decided.run.handle}: the call of {decided.tool} is {what}. Call await with this handle to get its answer."
+    return f"{decided.run.handle}: the call of {decided.tool} was {what} before; that decision stands."
+
+
+def decision_json(decision: Decision) -> Json:
+    return {
+        "label": decision.label,
+        "probabilities": decision.probabilities,
+        "unscored": list(decision.unscored),
+        "model": decision.model,
+    }
+
+
+def decision_text(decision: Decision) -> str:
+    likely = sorted(decision.probabilities.items(), key=lambda item: -item[1])
+    figures = ", ".join(f"{label} {probability:.3f}" for label, probability in likely)
+    unscored = f"; not considered: {', '.join(decision.unscored)}" if decision.unscored else ""
+    return f"{decision.label} ({figures}{unscored})"
+
+
+def approval_text(approval: PendingApproval, chars_max: int = ARGUMENTS_CHARS) -> str:
+    """`the call of remove with {"path": "a"}`, cut where the arguments are long."""
+    return f"the call of {approval.tool} with {cut(json.dumps(approval.arguments, ensure_ascii=False), chars_max)}"
+
+
 def run_text(run: RunView) -> str:
     """A line about the run, then its answer or error."""
     line = f"{run.handle}: {run.state.value}{_figures(run)}"
     match run.state:
         case RunState.COMPLETED:
-            return f"{line}\n{run.answer or '(an empty answer)'}"
+            return f"{line}{' (cut at maxTokens)' if run.truncated else ''}\n{run.answer or '(an empty answer)'}"
         case RunState.FAILED | RunState.CANCELLED:
             return f"{line}\n{run.error}" if run.error else line
-        case RunState.RUNNING | RunState.AWAITING_APPROVAL:
+        case RunState.AWAITING_APPROVAL:
+            waits = [f"waits for a person's consent ({each.id}): {approval_text(each)}" for each in run.pending_approvals]
+            return "\n".join([line, *waits, "After asking the user, answer with the tool approve(handle, allow)."])
+        case RunState.RUNNING:
             return f"{line}; {run.doing}" if run.doing else line
     assert_never(run.state)
 
@@ -63,7 +131,7 @@ def spawned_text(run: RunView) -> str:
 
 def awaited_text(runs: Sequence[RunView]) -> str:
     done = sum(run.state.ended for run in runs)
-    left = [run.handle for run in runs if not run.state.ended]
+    left = [run.handle for run in runs if run.state is RunState.RUNNING]
     hint = [f"Still running; call await again with: {', '.join(left)}"] if left else []
     return "\n\n".join([f"{done} of {len(runs)} done.", *map(run_text, runs), *hint])
 
@@ -86,6 +154,7 @@ def tools_json(tools: Mapping[str, ToolSpec], servers: Iterable[ServerState]) ->
                 "inputSchema": tool.input_schema,
                 "readOnly": tool.read_only,
                 "destructive": tool.destructive,
+                "needsApproval": tool.needs_approval,
             }
             for tool in tools.values()
         ],
@@ -95,6 +164,7 @@ def tools_json(tools: Mapping[str, ToolSpec], servers: Iterable[ServerState]) ->
                 "connected": server.connected,
                 "tools": server.tools,
                 **({"error": server.error} if server.error else {}),
+                **({"notes": list(server.notes)} if server.notes else {}),
             }
             for server in servers
         ],
@@ -102,11 +172,17 @@ def tools_json(tools: Mapping[str, ToolSpec], servers: Iterable[ServerState]) ->
 
 
 def tools_text(tools: Mapping[str, ToolSpec], servers: Sequence[ServerState]) -> str:
-    lines = [f"- {tool.name} ({tool.server}): {cut(tool.description, TASK_CHARS) or 'no description'}" for tool in tools.values()]
+    lines = [
+        f"- {tool.name} ({tool.server}{_consent(tool)}): {cut(tool.description, TASK_CHARS) or 'no description'}" for tool in tools.values()
+    ]
     away = [f"{server.name} is not connected, its tools are missing: {server.error}" for server in servers if not server.connected]
     head = f"{len(lines)} tool{'' if len(lines) == 1 else 's'} for sub-agents."
     none = [] if servers else ["No tool servers are configured (runtime.servers)."]
     return "\n".join([head, *lines, *away, *none])
+
+
+def _consent(tool: ToolSpec) -> str:
+    return ", needs consent" if tool.needs_approval else ""
 
 
 def progress_text(runs: Sequence[RunView]) -> str:

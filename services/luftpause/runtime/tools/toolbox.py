@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
@@ -23,6 +23,7 @@ class Tools:
     def __init__(self, config: RuntimeConfig) -> None:
         self._supervisors = {name: Supervisor(name, server, config, self._changed) for name, server in config.servers.items()}
         self._offered: dict[str, ToolSpec] = {}
+        self._told: list[Callable[[], None]] = []
         self._given: dict[str, tuple[str, str]] = {}  # every name that engines were told, so that a run may go on using it
 
     async def __aenter__(self) -> Self:
@@ -38,6 +39,9 @@ class Tools:
 
     def servers(self) -> tuple[ServerState, ...]:
         return tuple(supervisor.state() for supervisor in self._supervisors.values())
+
+    def on_change(self, tell: Callable[[], None]) -> None:
+        self._told.append(tell)
 
     async def ready(self, seconds_max: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -57,7 +61,10 @@ class Tools:
         names = engine_names(known)
         up = {state.name for state in self.servers() if state.connected}
         specs = [_spec(names[key], key[0], tool) for key, tool in known.items() if key[0] in up]
-        self._offered = {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.name)}
+        before, self._offered = self._offered, {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.name)}
+        if before != self._offered:
+            for tell in self._told:
+                tell()
         self._given.update({name: key for key, name in names.items()})
         while len(self._given) > NAMES_KEPT_MAX:
             del self._given[next(iter(self._given))]
