@@ -28,6 +28,7 @@ class FakeScheduler:
         self.at: dict[str, str] = {}
         self.delivered: list[str] = []
         self.ended_runs: list[str] = []
+        self.principals: list[str] = []  # of ended runs and of responses that were asked for
         self.located: dict[str, str] = {}  # response -> replica
         self.seeking: dict[str, Found] = {}
         self.silent = False
@@ -152,9 +153,11 @@ class FakeScheduler:
 
     def end_run(self, run: str, principal: str = "") -> None:
         self.ended_runs.append(run)
+        self.principals.append(principal)
 
     def locate(self, response: str, principal: str, found: Found) -> str:
         """At once, unless `silent`."""
+        self.principals.append(principal)
         if self.silent:
             self.seeking[response] = found
             self._changed.set()

@@ -13,6 +13,7 @@ import h11
 
 from luftpause.dataplane.app import Dataplane
 from luftpause.dataplane.turns import Scheduler
+from luftpause.kit.auth import Tokens
 from luftpause.kit.config import DataplaneConfig
 
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]}).encode()
@@ -20,8 +21,10 @@ STREAM_BODY = json.dumps({"model": "m", "stream": True, "messages": [{"role": "u
 
 
 @contextlib.asynccontextmanager
-async def running_plane(scheduler: Scheduler, **config: Any) -> AsyncGenerator[Dataplane]:
-    plane = Dataplane(DataplaneConfig(port=0, **config), scheduler)
+async def running_plane(
+    scheduler: Scheduler, *, tokens: Tokens | None = None, metrics_open: bool = False, **config: Any
+) -> AsyncGenerator[Dataplane]:
+    plane = Dataplane(DataplaneConfig(port=0, **config), scheduler, tokens, metrics_open=metrics_open)
     await plane.start()
     try:
         yield plane

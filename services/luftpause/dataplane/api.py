@@ -67,10 +67,10 @@ class _Routes:
             return answer(Rejection(404, "model_not_found", f"no replica serves model {name!r}; GET /v1/models lists those served"))
         return Response(orjson.dumps(self._model(name, owner)), media_type=JSON)
 
-    async def end_run(self, run: str) -> Response:
+    async def end_run(self, run: str, request: Request) -> Response:
         if RUN_ID.fullmatch(run) is None:
             return answer(Rejection(400, "bad_run_id", "a run id has 1 to 128 visible ASCII characters"))
-        self._scheduler.end_run(run)
+        self._scheduler.end_run(run, request.state.principal)
         return Response(status_code=204)
 
     def _model(self, name: str, owner: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from luftpause.dataplane.link import SessionLink
 from luftpause.dataplane.relay import Relay
 from luftpause.dataplane.sweep import Sweep
 from luftpause.dataplane.turns import Scheduler
+from luftpause.kit import auth
 from luftpause.kit.config import Config, DataplaneConfig
 from luftpause.kit.errors import ConfigError
 from luftpause.kit.logs import Log
@@ -26,7 +27,6 @@ from luftpause.kit.serve import listen, stop_signals, url_of
 
 BACKLOG: Final = 4096
 LAST_BYTES_SECONDS: Final = 0.5  # for answers that are written but not sent when everything has ended
-LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 DEFAULT_KEY: Final = b"luftpause"  # the same everywhere, so that dataplanes without a key of their own still agree
 KEY_BYTES_MAX: Final = 64
 
@@ -36,7 +36,7 @@ log = Log("dataplane")
 async def serve(config: Config, *, announce: Path | None = None) -> None:
     """Run the dataplane until SIGTERM or SIGINT; writes where it listens to `announce`."""
     link = SessionLink(config.dataplane, config.auth)
-    plane = Dataplane(config.dataplane, link)
+    plane = plane_of(config, link)
     async with stop_signals() as stop:
         session = asyncio.create_task(link.run())
         asked = asyncio.create_task(stop.asked.wait())
@@ -56,15 +56,31 @@ async def serve(config: Config, *, announce: Path | None = None) -> None:
                 await session
 
 
+def plane_of(config: Config, scheduler: Scheduler) -> "Dataplane":
+    """A dataplane as it is configured. Raises ConfigError."""
+    return Dataplane(config.dataplane, scheduler, auth.tokens(config.auth.tokens_file), metrics_open=config.auth.metrics_open)
+
+
 class Dataplane:
     """Everything but the way to the scheduler."""
 
-    def __init__(self, config: DataplaneConfig, scheduler: Scheduler) -> None:
+    def __init__(
+        self, config: DataplaneConfig, scheduler: Scheduler, tokens: auth.Tokens | None = None, *, metrics_open: bool = False
+    ) -> None:
         self._config = config
+        self._tokens = tokens or auth.Tokens()
         self.sweep = Sweep()
         self.relay = Relay(config, scheduler, self.sweep, _key(config))
         api = make_api(scheduler, lambda: self.door.stopping)
-        self.door = Door(config, self.sweep, self.relay.routes(), lambda path: methods_of(api, path), self.relay.stored.methods)
+        self.door = Door(
+            config,
+            self.sweep,
+            self.relay.routes(),
+            lambda path: methods_of(api, path),
+            self.relay.stored.methods,
+            self._tokens,
+            metrics_open=metrics_open,
+        )
         self._server = Server(
             uvicorn.Config(
                 api,
@@ -85,8 +101,7 @@ class Dataplane:
         config = self._config
         sock = listen(config.host, config.port, option="dataplane.port")
         self.url = url_of(sock)
-        if config.host not in LOOPBACK:
-            log.warning("open_to_the_network", url=self.url, mend="anybody who reaches this port is served; listen on 127.0.0.1")
+        auth.warn_if_open(log, config.host, self._tokens)
         self.sweep.start()
         self._serving = asyncio.create_task(self._server.serve(sockets=[sock]))
         await self._server.listening.wait()

@@ -81,7 +81,7 @@ class Bridge:
             "headers": request.headers,
             "client": self._conn.peer,
             "server": None,
-            "state": self._conn.app_state.copy(),
+            "state": self._conn.app_state | {"principal": request.principal},
         }
 
     async def _receive(self) -> dict[str, Any]:

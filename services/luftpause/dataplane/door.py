@@ -10,17 +10,23 @@ from luftpause.dataplane.reader import Reader
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import refusal, whole
 from luftpause.dataplane.sweep import Sweep
+from luftpause.kit.auth import EVERYBODY, Access, Tokens, unauthorized
 from luftpause.kit.config import DataplaneConfig
 
 if TYPE_CHECKING:
     from luftpause.dataplane.exchange import Request
     from luftpause.dataplane.http import Conn
 
-OPEN_PATHS: Final = frozenset({"/health", "/ready"})  # asked by load balancers under any name
+OPEN_PATHS: Final = frozenset({"/health", "/ready"})  # asked by load balancers under any name, without a token
+METRICS: Final = "/metrics"
 KNOWN_MAX: Final = 64  # header values whose meaning is remembered
 JSON_TYPE: Final = b"application/json"
 HOST: Final = re.compile(r"(\[[^\]@]*\]|[^:@\[\]]*)(?::[0-9]*)?")
-EXPOSED: Final = b"x-luftpause-run-id, x-luftpause-replica, x-luftpause-turn-id, x-luftpause-held-ms, x-luftpause-hold-reason, retry-after"
+EXPOSED: Final = (
+    b"x-luftpause-run-id, x-luftpause-replica, x-luftpause-turn-id, x-luftpause-held-ms, x-luftpause-hold-reason, retry-after, "
+    b"www-authenticate"
+)
+FOR_PAGES: Final = b"GET, POST, DELETE"  # methods that web pages may use
 
 Serve = Callable[["Conn", "Request"], None]
 MethodsOf = Callable[[str], frozenset[str]]
@@ -41,6 +47,9 @@ class Door:
         relayed: Mapping[str, Serve],
         methods_of: MethodsOf,
         stored: Stored = lambda _: {},
+        tokens: Tokens | None = None,
+        *,
+        metrics_open: bool = False,
     ) -> None:
         self.config = config
         self.sweep = sweep
@@ -50,6 +59,8 @@ class Door:
         self._methods_of = methods_of
         self._hosts = frozenset(host.lower() for host in config.allowed_hosts)
         self._origins = frozenset(config.cors_origins)
+        self._tokens = tokens if tokens is not None and tokens.required else None
+        self._free = OPEN_PATHS | {METRICS} if metrics_open else OPEN_PATHS
 
     def reader(self) -> Reader:
         return Reader(self.config.head_bytes_max, self.config.headers_max)
@@ -82,7 +93,19 @@ class Door:
         origin = reader.named.get(b"origin")
         if origin is not None and origin.decode("latin-1") not in self._origins:
             return Rejection(403, "origin", f"origin {origin[:100].decode('latin-1')!r} is not in dataplane.cors_origins")
-        return None
+        access = self._check_token(reader.method, path, reader.named)
+        return access if isinstance(access, Rejection) else None
+
+    def _check_token(self, method: str, path: str, named: Mapping[bytes, bytes]) -> Rejection | Access:
+        """A browser's preflight has no token, and needs none."""
+        if self._tokens is None or path in self._free or method == "OPTIONS":
+            return EVERYBODY
+        shown = named.get(b"authorization"), named.get(b"x-api-key")
+        access = self._tokens.access(*shown)
+        if access is not None:
+            return access
+        wrong = unauthorized(*shown)
+        return Rejection(wrong.status, wrong.code, wrong.message)
 
     def cors(self, reader: Reader) -> bytes:
         """Header lines that let the asking page read the answer; none without an Origin."""
@@ -93,6 +116,11 @@ class Door:
 
     def serve(self, conn: "Conn", request: "Request") -> None:
         """Answer a complete request that passed `check`."""
+        access = self._check_token(request.method, request.path, request.named)
+        if isinstance(access, Rejection):  # it was taken back while the body came
+            self._refuse(conn, request, access)
+            return
+        request.principal = access.principal
         relay = self._relayed.get(request.path)
         if relay is not None and request.method == "POST":
             relay(conn, request)
@@ -133,7 +161,7 @@ class Door:
         if conn.more:
             asked = request.named.get(b"access-control-request-headers", b"authorization, content-type")
             more += b"access-control-allow-methods: %b\r\naccess-control-allow-headers: %b\r\naccess-control-max-age: 600\r\n" % (
-                allow,
+                FOR_PAGES,
                 asked,
             )
         conn.answer(whole(204, b"", more=more, close=not conn.keeps))

@@ -25,6 +25,8 @@ HEAD_SECONDS_MAX: Final = 30.0  # these answers take no generation
 LOCATE_SECONDS_MAX: Final = 1.0
 KEPT_BYTES_MAX: Final = 65_536  # of an answer that says no, while others are asked
 
+NOT_KNOWN: Final = Rejection(404, "response_not_found", "no response of this caller is known by that id")
+NOT_SURE: Final = Rejection(503, "no_scheduler", "the scheduler, which knows whose response it is, can't be asked now", retry_after_s=1)
 NOT_ANSWERED: Final = Rejection(502, "engine_failed", "no replica answered")
 
 
@@ -73,12 +75,14 @@ class Errand:
         self._candidates = list(candidates)
         self._next()
 
-    def locate(self, response: str, everybody: Sequence[Replica]) -> None:
-        """Ask the replica that stores a response; `everybody` if nobody knows it."""
+    def locate(self, response: str, everybody: Sequence[Replica], principal: str = "") -> None:
+        """Ask the replica that stores a response; `everybody` if nobody knows it, or nobody if it may be another principal's."""
+        if principal:
+            everybody, self._failure = (), NOT_KNOWN if self._relay.scheduler.connected else NOT_SURE
         self._candidates = list(everybody)
         self.deadline = self._relay.sweep.now + LOCATE_SECONDS_MAX
         self._query = "asked"
-        query = self._relay.scheduler.locate(response, "", self._located)
+        query = self._relay.scheduler.locate(response, principal, self._located)
         if self._query:
             self._query = query
 

@@ -7,7 +7,10 @@ from msgspec import Struct
 
 
 class Request(Struct, gc=False):
-    """A complete request. `path` has no query and no slash at its end; header names are lower case."""
+    """A complete request. `path` has no query and no slash at its end; header names are lower case.
+
+    `principal`: the caller whose own token it came with; empty: what the headers say of the caller is believed.
+    """
 
     method: str
     path: str
@@ -16,6 +19,7 @@ class Request(Struct, gc=False):
     named: dict[bytes, bytes]
     body: bytes
     version: str
+    principal: str = ""
 
 
 class Handler(Protocol):

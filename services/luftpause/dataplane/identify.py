@@ -23,13 +23,14 @@ Headers = Mapping[bytes, bytes]
 
 
 class Identity(Struct, frozen=True, gc=False):
-    """What the headers say. `run` empty: not stated."""
+    """What the headers say, and whose own token they hold (`principal`). `run` empty: not stated."""
 
     run: str = ""
     parent: str = ""
     turn_class: TurnClass = TurnClass.INTERACTIVE
     caller: str = ""
     traceparent: str = ""
+    principal: str = ""
 
 
 NOBODY: Final = Identity()
@@ -52,10 +53,10 @@ class Reading(Struct, frozen=True, gc=False):
     stores: bool = False  # the engine will store the answer, if it is asked to and can
 
 
-def identify(headers: Headers) -> Identity | Rejection:
-    """Read the headers of spec/1 "Request headers" and those that harnesses send by themselves."""
+def identify(headers: Headers, principal: str = "") -> Identity | Rejection:
+    """Read the headers of spec/1 "Request headers" and those that harnesses send by themselves. A principal is its own caller."""
     if TELLING.isdisjoint(headers):
-        return NOBODY
+        return Identity(caller=principal, principal=principal) if principal else NOBODY
     run, parent = _harness_run(headers)
     stated = headers.get(b"x-luftpause-run-id")
     if stated is not None:
@@ -77,8 +78,9 @@ def identify(headers: Headers) -> Identity | Rejection:
         run=run,
         parent=parent,
         turn_class=turn_class,
-        caller=caller_of(headers.get(b"x-luftpause-caller", b"")),
+        caller=principal or caller_of(headers.get(b"x-luftpause-caller", b"")),
         traceparent=traceparent.decode() if traceparent and TRACEPARENT.fullmatch(traceparent) else "",
+        principal=principal,
     )
 
 

@@ -53,6 +53,8 @@ def whole(
 def refusal(rejection: Rejection, *, more: bytes = b"", close: bool = False, bodiless: bool = False) -> bytes:
     if rejection.retry_after_s:
         more += b"retry-after: %d\r\n" % max(1, rejection.retry_after_s)
+    if rejection.status == 401:
+        more += b"www-authenticate: Bearer\r\n"
     if rejection.allow:
         more += b"allow: %b\r\n" % rejection.allow.encode()
     return whole(rejection.status, rejection.body(), more=more, close=close, bodiless=bodiless)

@@ -52,7 +52,7 @@ class StoredRoutes:
             conn.answer(refusal(NO_RESPONSE, more=conn.more, close=not conn.keeps))
             return
         errand = Errand(self._relay, conn, request, request.path.encode("latin-1"), lambda status: not 200 <= status < 300)
-        errand.locate(found[1], everybody)
+        errand.locate(found[1], everybody, request.principal)
 
 
 def count_tokens(relay: "Relay", conn: "Conn", request: "Request") -> None:

@@ -68,7 +68,7 @@ class Turn:
     # ---- from the request to the scheduler
 
     def begin(self, request: "Request") -> None:
-        identity = identify(request.named)
+        identity = identify(request.named, request.principal)
         if isinstance(identity, Rejection):
             self.reject(identity)
             return
@@ -106,6 +106,7 @@ class Turn:
             previous_response=reading.previous_response,
             body_hash=hashed,
             traceparent=identity.traceparent,
+            principal=identity.principal,
             body_bytes=body_bytes,
         )
 

@@ -23,7 +23,7 @@ TOKEN: Final = "LUFTPAUSE_TOKEN"  # noqa: S105 (the variable's name)
 CLUSTER_TOKEN: Final = "LUFTPAUSE_CLUSTER_TOKEN"  # noqa: S105
 TOKEN_CHARS_MIN: Final = 16  # a shorter one is warned of
 TOKEN_CHARS_MAX: Final = 4096
-CALLER_CHARS_MAX: Final = 128
+CALLER_BYTES_MAX: Final = 128
 FILE_BYTES_MAX: Final = 4 * 2**20
 LOOK_SECONDS: Final = 1.0  # the file is looked at this often
 SEEN_MAX: Final = 1024  # headers that opened the door and are remembered
@@ -53,7 +53,8 @@ class Tokens:
         self._stamp: Stamp | None = None
         self._looked_at = clock()
         self._known = self._own
-        self._seen: dict[bytes | None, Access] = {}
+        self._seen: dict[bytes | None, Access] = {}  # by Authorization header
+        self._seen_keys: dict[bytes, Access] = {}
         self._problem = ""  # of the file, as it was told last
         if file is not None:
             self._stamp = _stamp(file)
@@ -78,13 +79,21 @@ class Tokens:
         return found if found is not None else self._find(authorization, api_key)
 
     def _find(self, authorization: bytes | None, api_key: bytes | None) -> Access | None:
-        shown = self._known.get(_digest(bearer(authorization)))
-        if shown is not None:
-            if len(self._seen) >= SEEN_MAX:
-                self._seen.clear()
-            self._seen[authorization] = shown
-            return shown
-        return self._known.get(_digest(api_key)) if api_key else None
+        if len(self._seen) + len(self._seen_keys) >= SEEN_MAX:
+            self._forget_seen()
+        token = bearer(authorization)
+        found = self._known.get(_digest(token)) if token else None
+        if found is not None:
+            self._seen[authorization] = found
+        elif api_key:
+            found = self._seen_keys.get(api_key) or self._known.get(_digest(api_key))
+            if found is not None:
+                self._seen_keys[api_key] = found
+        return found
+
+    def _forget_seen(self) -> None:
+        self._seen.clear()
+        self._seen_keys.clear()
 
     def _with(self, file: Path) -> dict[bytes, Access]:
         found = _read(file)
@@ -102,7 +111,7 @@ class Tokens:
             if stamp != self._stamp:
                 self._stamp = stamp
                 self._known = self._with(file)
-                self._seen.clear()
+                self._forget_seen()
                 log.info("tokens read again", file=str(file), callers=len(set(self._known.values()) - {EVERYBODY}))
                 self._problem = ""
         except ConfigError as error:
@@ -219,6 +228,6 @@ def _read(file: Path) -> dict[bytes, Access]:
 
 
 def _caller(name: object, file: Path) -> str:
-    if not isinstance(name, str) or not name or len(name) > CALLER_CHARS_MAX or not name.isprintable():
-        raise ConfigError(f"auth.tokens_file {file}: a caller's name must be a text of at most {CALLER_CHARS_MAX} characters, not {name!r}")
+    if not isinstance(name, str) or not name or not name.isprintable() or len(name.encode()) > CALLER_BYTES_MAX:
+        raise ConfigError(f"auth.tokens_file {file}: a caller's name must be a text of at most {CALLER_BYTES_MAX} bytes, not {name!r}")
     return name

@@ -141,6 +141,11 @@ class SchedulerConfig(Section):
     )
 
 
+CREDENTIALS: Final = frozenset({
+    "authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "xi-api-key", "cookie",
+})  # fmt: skip
+
+
 class DataplaneConfig(Section):
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: Port = Field(default=8080, description="Port of the proxy.")
@@ -198,6 +203,14 @@ class DataplaneConfig(Section):
     facts_max: Annotated[int, Field(ge=1)] = Field(
         default=50_000, description="Most facts waiting for the scheduler; beyond it the session starts anew."
     )
+
+    @field_validator("forward_headers")
+    @classmethod
+    def _no_credentials(cls, headers: tuple[str, ...]) -> tuple[str, ...]:
+        found = sorted({header for header in headers if header.lower() in CREDENTIALS})
+        if found:
+            raise ValueError(f"{', '.join(found)} may not go on to an engine: it gets the key that api_key_env of its replica names")
+        return headers
 
     @field_validator("scheduler")
     @classmethod

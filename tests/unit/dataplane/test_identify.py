@@ -76,3 +76,8 @@ def test_a_bad_header_is_named_with_what_would_do(name: str, value: bytes, code:
 def test_a_long_caller_is_cut_at_a_character_and_never_an_error(value: bytes, caller: str) -> None:
     assert caller_of(value) == caller
     assert len(caller.encode()) <= 128
+
+
+def test_a_principal_is_its_own_caller_whatever_the_headers_say() -> None:
+    assert identify({}, "ann") == Identity(caller="ann", principal="ann")
+    assert identify({b"x-luftpause-caller": b"ben", b"x-luftpause-run-id": b"r"}, "ann") == Identity(run="r", caller="ann", principal="ann")
