@@ -282,7 +282,7 @@ class Oracle:
         if load is None:
             engine.lost = engine.reported is not None
             if not engine.lost:
-                self.release(name)
+                self.release(name, None)
             return
         if load.waiting > 0:
             before = engine.queue_cap
@@ -290,19 +290,21 @@ class Oracle:
             if engine.refused and before is not None:
                 engine.queue_cap = min(engine.queue_cap, before + (self.flying(name) >= before))
         else:
-            self.release(name)
+            self.release(name, load.running)
         engine.running, engine.waiting = load.running, load.waiting
         engine.reported, engine.lost = self.now, False
 
-    def release(self, name: str) -> None:
+    def release(self, name: str, running: int | None) -> None:
         engine = self.engines[name]
         if engine.queue_cap is not None and engine.refused:
             engine.queue_cap += self.flying(name) >= engine.queue_cap
         elif engine.queue_cap is None or self.settings.cap_release == "at_once":
             engine.queue_cap = None
         else:
-            binds = max(engine.peak, self.flying(name) + self.reserved(name)) >= engine.queue_cap
-            engine.queue_cap = engine.queue_cap + 1 if binds else None
+            paused, flying, cap = self.reserved(name), self.flying(name), engine.queue_cap
+            binds = max(engine.peak, flying + paused) >= cap
+            quiet = running is not None and running <= cap / 2 and flying <= cap / 2
+            engine.queue_cap = (min(cap * 2, paused + 1) if quiet and paused >= cap else cap + 1) if binds else None
 
     def cap(self, name: str) -> float:
         engine = self.engines[name]

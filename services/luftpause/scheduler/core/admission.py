@@ -103,10 +103,10 @@ def reported(replica: Replica, load: Load | None, now: float, settings: Settings
     passes_cap = max(replica.passes_cap or 0, replica.passes) + 1 if replica.pass_refused else None
     if load is None:
         # Nothing was measured: what its own answers said about being full is released as if a queue had gone.
-        cap = replica.cap if replica.has_load else _released(replica, settings)
+        cap = replica.cap if replica.has_load else _released(replica, None, settings)
         load_at, has_load = replica.load_at, replica.has_load
     else:
-        cap = _queue_cap(replica, load) if load.waiting > 0 else _released(replica, settings)
+        cap = _queue_cap(replica, load) if load.waiting > 0 else _released(replica, load, settings)
         load_at, has_load = now, True
     return replace(
         replica, load=load, load_at=load_at, has_load=has_load, report=replica.report + 1, burst=0, peak=0, cap=cap, refused=False,
@@ -120,13 +120,16 @@ def _queue_cap(replica: Replica, load: Load) -> int:
     return min(most, _one_more(replica, replica.cap)) if replica.refused and replica.cap is not None else most
 
 
-def _released(replica: Replica, settings: Settings) -> int | None:
+def _released(replica: Replica, load: Load | None, settings: Settings) -> int | None:
     """
     The cap after a report without a queue: one more while it binds, none when it no longer does.
 
     It binds if it was reached at any time since the last report: a turn that ends just before this one says nothing about those two
     seconds, and with gauges that trail (vLLM) a cap lifted too early lets in twice of what the engine can run. One that comes from a
     refusal since the last report is not lifted at all: where nothing is in flight one turn tries first.
+
+    A cap below the places kept for paused runs lets no batch turn in, however idle the engine is. While the engine runs half of the cap at
+    most it doubles, until one turn fits beside them: one by one, thirty agents in tool calls would keep batch out for a minute.
     """
     if replica.cap is None:
         return None
@@ -134,8 +137,11 @@ def _released(replica: Replica, settings: Settings) -> int | None:
         return _one_more(replica, replica.cap)
     if settings.cap_release == "at_once":
         return None
-    reached = max(replica.peak, replica.in_flight + replica.reserved)
-    return replica.cap + 1 if reached >= replica.cap else None
+    if max(replica.peak, replica.in_flight + replica.reserved) < replica.cap:
+        return None
+    if load is not None and replica.reserved >= replica.cap and 2 * max(replica.in_flight, load.running) <= replica.cap:
+        return min(2 * replica.cap, replica.reserved + 1)
+    return replica.cap + 1
 
 
 def _one_more(replica: Replica, cap: int) -> int:
