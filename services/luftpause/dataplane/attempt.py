@@ -9,7 +9,7 @@ from luftpause.dataplane.connection import AnswerHead, Connection
 from luftpause.dataplane.gate import Verdict, judge, needs_look
 from luftpause.dataplane.observe import Observer, Unread
 from luftpause.dataplane.passing import Emit, Passing
-from luftpause.dataplane.responses import CLOSE, passed_head
+from luftpause.dataplane.responses import CLOSE
 from luftpause.dataplane.seen_chat import is_usage_only
 from luftpause.dataplane.sse import EventFilter
 from luftpause.dataplane.sweep import NEVER
@@ -168,10 +168,9 @@ class Attempt:
         if stream:
             self.deadline = self.sent_at + turn.relay.config.first_byte_seconds
             turn.relay.sweep.watch(self)
-            if b"cache-control" not in head.named:
+            if not head.caches:
                 ours += b"cache-control: no-cache\r\n"
-        framing = passing.framing if conn.keeps else passing.framing + CLOSE
-        return passed_head(head.status, head.phrase, head.headers, ours=ours + conn.more, framing=framing)
+        return b"%b%b%b%b%b\r\n" % (head.lines, ours, conn.more, passing.framing, b"" if conn.keeps else CLOSE)
 
     def _report(self) -> None:
         seen, turn = self._observer.seen, self._turn

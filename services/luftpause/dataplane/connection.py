@@ -8,28 +8,35 @@ import httptools
 from msgspec import Struct
 
 from luftpause.dataplane.framing import Chunked, Counted, Framing, FramingError, UntilClose
+from luftpause.dataplane.recurring import Recurring, recurring
+from luftpause.dataplane.responses import passed_lines
 from luftpause.dataplane.sweep import NEVER
 
 if TYPE_CHECKING:
     from luftpause.dataplane.upstream import Connecting, Pool
 
 TYPES_KNOWN_MAX: Final = 64
+HEADS_KNOWN_MAX: Final = 4
 BODILESS: Final = frozenset({204, 304})
 
 
 class AnswerHead(Struct, gc=False):
-    """The head of an engine's final answer; header names are lower case. `keeps`: the connection may be used again.
+    """The head of an engine's final answer. `lines` are those that go on; `keeps`: the connection may be used again.
 
-    `kind` is the media type; `compressed` if nobody here can read the body.
+    `kind` is the media type; `compressed` if nobody here can read the body. `caches`: the engine said how it may be cached.
     """
 
     status: int
-    phrase: str
-    headers: list[tuple[bytes, bytes]]
-    named: dict[bytes, bytes]
+    lines: bytes
     kind: bytes
     framing: Framing
     keeps: bool
+    caches: bool
+
+    def again(self, length: int) -> "AnswerHead":
+        """The head of another answer, equal but for the length of its body."""
+        framing = Counted(length) if isinstance(self.framing, Counted) else Chunked()
+        return AnswerHead(self.status, self.lines, self.kind, framing, self.keeps, self.caches)
 
 
 class Receiver(Protocol):
@@ -92,6 +99,7 @@ class Connection(asyncio.Protocol):
         self.deadline = sweep.now + self._pool.config.first_byte_seconds
         self.last_read = sweep.now
         receiver.upstream = self
+        self._pool.flow.sent_bytes += len(out)
         self._transport.write(out)
         receiver.sent()
 
@@ -124,6 +132,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._pool.flow.made += 1
+        self._pool.flow.open += 1
         self._pool.sweep.watch(self)
 
     def data_received(self, data: bytes) -> None:
@@ -134,11 +144,15 @@ class Connection(asyncio.Protocol):
         pool = self._pool
         now = self.last_read = pool.sweep.now
         pool.delivered = True
+        pool.flow.received_bytes += len(data)
         framing = self._framing
         if framing is None:
             self._head(data)  # a head that drips does not gain time
-            return
-        self.deadline = now + pool.idle_seconds
+        else:
+            self.deadline = now + pool.idle_seconds
+            self._body(receiver, framing, data)
+
+    def _body(self, receiver: Receiver, framing: Framing, data: bytes) -> None:
         try:
             end = framing.feed(data)
         except FramingError as error:
@@ -157,12 +171,14 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._pool.flow.open -= 1
         receiver, out = self._receiver, self._out
         self._drop()
         if receiver is None:
             return
         self._receiver = None
         if self._reused and out:
+            self._pool.flow.stale += 1
             self._pool.connect(out, receiver)  # stale: the engine had closed it before it saw the request
             return
         what = "before it answered" if self._framing is None else "in the middle of its answer"
@@ -182,6 +198,8 @@ class Connection(asyncio.Protocol):
     def _head(self, data: bytes) -> None:
         """Heads of interim answers are passed over; all heads of an answer together keep to the limit."""
         self._out = b""
+        if not self._collected and not self._head_bytes and self._known_head(data):
+            return
         data = self._collected + data
         self._collected = b""
         config = self._pool.config
@@ -200,15 +218,24 @@ class Connection(asyncio.Protocol):
                 self._break("sent a malformed answer", "engine_died")
                 return
             if head.status >= 200:
-                self.deadline = self.last_read + self._pool.idle_seconds
+                self._pool.heads.remember(data[at:end], head)
                 self._take(head, data[end:])
                 return
             at = end
+
+    def _known_head(self, data: bytes) -> bool:
+        for known, head in self._pool.heads.known:
+            end = known.match(data)
+            if end:
+                self._take(head.again(known.length), data[end:])
+                return True
+        return False
 
     def _take(self, head: AnswerHead, rest: bytes) -> None:
         receiver = self._receiver
         if receiver is None:
             return
+        self.deadline = self.last_read + self._pool.idle_seconds
         framing = self._framing = head.framing
         self._keeps = head.keeps
         receiver.head(head)
@@ -217,7 +244,7 @@ class Connection(asyncio.Protocol):
         if framing.done:
             self._complete(receiver, framing, rest, 0)
         elif rest:
-            self.data_received(rest)
+            self._body(receiver, framing, rest)
 
     def _complete(self, receiver: Receiver, framing: Framing, data: bytes, end: int) -> None:
         """The last byte is here. Bytes behind it answer nothing: they are dropped, and the connection with them."""
@@ -239,6 +266,30 @@ class Connection(asyncio.Protocol):
         self._closed = True
         self._out = b""
         self._pool.forget(self)
+
+
+class Heads:
+    """The heads that came last from an engine, newest first.
+
+    Few are remembered between two looks of the sweep: an engine whose heads are all different shall not cost more for it.
+    """
+
+    __slots__ = ("_fresh", "known")
+
+    def __init__(self) -> None:
+        self.known: tuple[tuple[Recurring, AnswerHead], ...] = ()
+        self._fresh = 0
+
+    def remember(self, raw: bytes, head: AnswerHead) -> None:
+        if self._fresh >= HEADS_KNOWN_MAX or isinstance(head.framing, UntilClose) or head.status in BODILESS:
+            return
+        self._fresh += 1
+        known = recurring(raw)
+        if known is not None:
+            self.known = ((known, head), *self.known[: HEADS_KNOWN_MAX - 1])
+
+    def refresh(self) -> None:
+        self._fresh = 0
 
 
 class HeadParser:
@@ -269,7 +320,8 @@ class HeadParser:
         if isinstance(framing, Chunked) and sum(name == b"transfer-encoding" for name, _ in found.headers) > 1:
             return None  # another coding below the chunks
         keeps = parser.should_keep_alive() and not isinstance(framing, UntilClose)
-        return AnswerHead(status, found.phrase.decode("latin-1"), found.headers, named, _kind(named), framing, keeps)
+        lines = passed_lines(status, found.phrase.decode("latin-1"), found.headers)
+        return AnswerHead(status, lines, _kind(named), framing, keeps, b"cache-control" in named)
 
     def on_status(self, phrase: bytes) -> None:
         self.phrase += phrase

@@ -12,7 +12,7 @@ from luftpause.dataplane.connection import AnswerHead, Connection
 from luftpause.dataplane.outgoing import engine_request, forwarded
 from luftpause.dataplane.passing import Passing
 from luftpause.dataplane.rejection import Rejection
-from luftpause.dataplane.responses import CLOSE, passed_head, refusal
+from luftpause.dataplane.responses import CLOSE, refusal
 from luftpause.dataplane.sweep import NEVER
 from luftpause.dataplane.turns import Replica
 
@@ -123,8 +123,8 @@ class Errand:
         self._conn.answer(head + no.body)
 
     def _passed_head(self, head: AnswerHead, framing: bytes) -> bytes:
-        ours = b"x-luftpause-replica: %b\r\n%b" % (self._replica.encode(), self._conn.more)
-        return passed_head(head.status, head.phrase, head.headers, ours=ours, framing=framing if self._conn.keeps else framing + CLOSE)
+        close = b"" if self._conn.keeps else CLOSE
+        return b"%bx-luftpause-replica: %b\r\n%b%b%b\r\n" % (head.lines, self._replica.encode(), self._conn.more, framing, close)
 
     # ---- Receiver
 

@@ -34,6 +34,9 @@ class Phase(Enum):
     CLOSING = "closing"  # answered; what the client still sends is thrown away
 
 
+WAITING, HEAD, BODY, BUSY, CLOSING = Phase  # a name of the module costs a tenth of an attribute of an Enum
+
+
 class Conn(asyncio.Protocol):
     door: ClassVar[Door]
 
@@ -57,7 +60,7 @@ class Conn(asyncio.Protocol):
         self._next()
 
     def _next(self) -> None:
-        self._phase = Phase.WAITING
+        self._phase = WAITING
         self._refused: Rejection | None = None
         self.headed = False  # the head of the final answer is out
         self.keeps = False  # may another request follow?
@@ -75,15 +78,15 @@ class Conn(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         cast("set[Conn]", self.server_state.connections).discard(self)
         self.door.sweep.forget(self)
-        self._phase = Phase.CLOSING
+        self._phase = CLOSING
         self._leave()
 
     def data_received(self, data: bytes) -> None:
-        if self._phase is Phase.BUSY:
+        if self._phase is BUSY:
             # Pipelined: refused by closing after this answer. Throwing it away keeps memory bounded and shows when the client leaves.
             self._reader.extra = True
             self.keeps = False
-        elif self._phase is not Phase.CLOSING:
+        elif self._phase is not CLOSING:
             rejection = self._reader.feed(data)
             if rejection is not None:
                 self._refuse(rejection)
@@ -91,7 +94,7 @@ class Conn(asyncio.Protocol):
                 self._advance()
 
     def eof_received(self) -> bool:
-        if self._phase is not Phase.BUSY:
+        if self._phase is not BUSY:
             return False
         self.keeps = False
         self._eof_at = self.deadline = self.door.sweep.now
@@ -108,7 +111,7 @@ class Conn(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._slow_at = NEVER
-        if self._phase is Phase.WAITING:
+        if self._phase is WAITING:
             self._transport.resume_reading()
         if self.handler is not None:
             self.handler.resume()
@@ -117,13 +120,13 @@ class Conn(asyncio.Protocol):
 
     def _advance(self) -> None:
         reader = self._reader
-        if self._phase is Phase.WAITING:
-            self._phase = Phase.HEAD
+        if self._phase is WAITING:
+            self._phase = HEAD
             self.deadline = self.door.sweep.now + self.door.config.head_seconds_max
-        if self._phase is Phase.HEAD and reader.head_done:
-            self._phase = Phase.BODY
+        if self._phase is HEAD and reader.head_done:
+            self._phase = BODY
             self._head_done(reader)
-        if self._phase is not Phase.BODY:
+        if self._phase is not BODY:
             return
         if reader.received > self.door.config.max_body_bytes:
             self._refuse(self.door.too_large())
@@ -150,7 +153,7 @@ class Conn(asyncio.Protocol):
             self._refused = rejection
 
     def _serve(self, reader: Reader) -> None:
-        self._phase = Phase.BUSY
+        self._phase = BUSY
         self.deadline = NEVER
         self.keeps = self.keeps and not reader.extra
         if self._refused is not None:
@@ -167,7 +170,7 @@ class Conn(asyncio.Protocol):
 
     def _refuse(self, rejection: Rejection) -> None:
         """Answer at once and close: the rest of the request is unread or can't be trusted."""
-        self._phase = Phase.BUSY
+        self._phase = BUSY
         self.keeps = False
         self.answer(refusal(rejection, more=self.more, close=True, bodiless=self._reader.method == "HEAD"))
 
@@ -180,17 +183,19 @@ class Conn(asyncio.Protocol):
 
     def answer(self, data: bytes) -> None:
         """A complete answer, head and body."""
+        self.door.answers.add(self._reader.path, data)
         self.write(data)
         self.finish()
 
     def write_head(self, data: bytes) -> None:
         self.headed = True
+        self.door.answers.add(self._reader.path, data)
         self.write(data)
 
     def finish(self) -> None:
         """The answer is complete: on to the next request, or close as the head said."""
         self.handler = None
-        if self._phase is not Phase.BUSY:
+        if self._phase is not BUSY:
             return
         reader = self._reader
         if self.keeps:
@@ -202,18 +207,18 @@ class Conn(asyncio.Protocol):
             self._close(self.door.config.slow_reader_seconds)
         else:
             # Closing with unread input would send RST, which may destroy the answer before it is read (RFC 9112, 9.6).
-            self._phase = Phase.CLOSING
+            self._phase = CLOSING
             self.deadline = self.door.sweep.now + self.door.config.linger_seconds
             self._transport.write_eof()
 
     def break_off(self, *, reset: bool) -> None:
         """The answer can't be completed: the client must see a broken transfer. `reset` where an orderly close would look complete."""
         self.handler = None
-        if self._phase is not Phase.BUSY:
+        if self._phase is not BUSY:
             return
         if reset:
             self._socket().setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
-            self._phase = Phase.CLOSING
+            self._phase = CLOSING
             self._transport.abort()
         else:
             self._close(self.door.config.slow_reader_seconds)
@@ -223,11 +228,11 @@ class Conn(asyncio.Protocol):
     def shutdown(self) -> None:
         """Called by uvicorn when it stops."""
         self.keeps = False
-        if self._phase in {Phase.WAITING, Phase.HEAD}:
+        if self._phase in {WAITING, HEAD}:
             self._close(self.door.config.linger_seconds)
 
     def abort(self) -> None:
-        self._phase = Phase.CLOSING
+        self._phase = CLOSING
         self._transport.abort()
 
     def expire(self, now: float) -> None:
@@ -267,7 +272,7 @@ class Conn(asyncio.Protocol):
         return True
 
     def _gone(self) -> None:
-        self._phase = Phase.CLOSING
+        self._phase = CLOSING
         self._leave()
         self._transport.abort()
 
@@ -278,7 +283,7 @@ class Conn(asyncio.Protocol):
 
     def _close(self, seconds: float) -> None:
         """Close when what was written is sent; after `seconds` anyway."""
-        self._phase = Phase.CLOSING
+        self._phase = CLOSING
         self._slow_bytes = self._transport.get_write_buffer_size()
         self.deadline = self.door.sweep.now + seconds
         self._transport.close()

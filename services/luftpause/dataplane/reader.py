@@ -10,20 +10,28 @@ from typing import Final
 
 import httptools
 
+from luftpause.dataplane.recurring import Recurring, recurring
 from luftpause.dataplane.rejection import Rejection
 
 UPGRADE: Final = re.compile(rb"(?im)^upgrade[ \t]*:")
 NO_UPGRADE: Final = b"x-offered-upgrade:"
 FIRST_BYTES: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ\r\n")
 TARGETS_KNOWN_MAX: Final = 64
+STRANGERS_MAX: Final = 3  # so many heads in a row that were unlike the one before: nothing recurs on this connection
 CHUNK_OVERHEAD: Final = 8  # bytes of framing that a byte of payload may cost, beyond head_bytes_max
+
+
+Seen = tuple[str, bytes, str, str, bool, list[tuple[bytes, bytes]], dict[bytes, bytes], int]
+"""Method, target, path, version, may the connection go on, headers, the same by name, and which of them is Content-Length."""
+NOTHING: Final[Seen] = ("", b"", "", "", False, [], {}, -1)
 
 
 class Reader:
     """Feed it bytes; then `head_done` and `complete` say how much of a request is there, and `extra` that more came than one."""
 
     __slots__ = (
-        "_body_bytes", "_bytes_max", "_head_bytes", "_headers_max", "_parser", "_raw_bytes", "_received", "_tail",
+        "_body_bytes", "_bytes_max", "_head_bytes", "_headers_max", "_known", "_left", "_parser", "_raw_bytes", "_received", "_seen",
+        "_strangers", "_tail",
         "begun", "body_bytes", "complete", "extra", "head_done", "headers", "keep_alive", "method", "named", "path", "target", "version",
     )  # fmt: skip
 
@@ -32,6 +40,9 @@ class Reader:
         self._headers_max = headers_max
         self._tail = b""  # the last line of a head, not yet complete
         self._parser = httptools.HttpRequestParser(self)
+        self._known: Recurring | None = None  # the last head, where it may come again
+        self._seen = NOTHING  # what it says
+        self._strangers = 0
         self.extra = False
         self.next()
 
@@ -45,6 +56,7 @@ class Reader:
         self.keep_alive = False
         self.headers: list[tuple[bytes, bytes]] = []
         self.named: dict[bytes, bytes] = {}
+        self._left: int | None = None  # of a body that is counted here; None: the parser reads it
         self._body_bytes: bytes | bytearray = b""  # one buffer: pieces of a few bytes each would cost twenty times their length
         self._head_bytes = self._received = self._raw_bytes = 0
         self.body_bytes: int | None = 0  # as declared; None: chunked
@@ -63,6 +75,14 @@ class Reader:
 
     def feed(self, data: bytes) -> Rejection | None:
         """Raises nothing; after a rejection the connection is of no further use."""
+        if self._known is not None and not self.begun:
+            data = self._again(self._known, data)
+        if self._left is not None:
+            self._count_down(self._left, data)
+            return None
+        return self._parse(data)
+
+    def _parse(self, data: bytes) -> Rejection | None:
         try:
             while data and not self.head_done:
                 data = self._head(data)
@@ -82,6 +102,33 @@ class Reader:
             return Rejection(400, "bad_request", "malformed HTTP: more chunk framing than payload")
         return self._fault() if self.head_done else None
 
+    def _again(self, known: Recurring, data: bytes) -> bytes:
+        """If the request's head is the last one again, take what that said; returns the rest."""
+        end = known.match(data)
+        if not end or end > self._bytes_max or len(data) - end > known.length:
+            self._strangers += 1
+            self._known = None
+            return data
+        self._strangers = 0
+        self.begun = self.head_done = True
+        self.method, self.target, self.path, self.version, self.keep_alive, headers, named, length_at = self._seen
+        self.headers, self.named = headers.copy(), named.copy()
+        digits = known.digits
+        if digits:
+            self.headers[length_at] = (b"content-length", digits)
+            self.named[b"content-length"] = digits
+        self._left = self.body_bytes = known.length
+        return data[end:]
+
+    def _count_down(self, left: int, data: bytes) -> None:
+        if len(data) > left:
+            self.extra = True
+            data = data[:left]
+        if data:
+            self.on_body(data)
+        self._left = left = left - len(data)
+        self.complete = left == 0
+
     def _head(self, data: bytes) -> bytes:
         """Feed the complete lines of the head that are here; returns what lies behind it."""
         if self._tail:
@@ -96,14 +143,26 @@ class Reader:
             if end < 4:
                 end = data.rfind(b"\n") + 1
         block, rest = data[:end], data[end:]
+        whole = not self.begun and end >= 4
         self.begun = True
         if block:
             self._head_bytes += len(block)
-            self._parser.feed_data(UPGRADE.sub(NO_UPGRADE, block) if b"pgrade" in block.lower() else block)
+            offers = b"pgrade" in block.lower()
+            self._parser.feed_data(UPGRADE.sub(NO_UPGRADE, block) if offers else block)
+            if whole and self.head_done and not offers and self._strangers < STRANGERS_MAX:
+                self._remember(block)
         if self.head_done or b"\n" in rest:
             return rest
         self._tail = rest
         return b""
+
+    def _remember(self, head: bytes) -> None:
+        """It may come again."""
+        named = self.named
+        if b"transfer-encoding" not in named and b"expect" not in named and self.keep_alive and self._fault() is None:
+            self._known = recurring(head)
+            length_at = next((at for at, (name, _) in enumerate(self.headers) if name == b"content-length"), -1)
+            self._seen = (self.method, self.target, self.path, self.version, self.keep_alive, self.headers, named, length_at)
 
     def _body(self, data: bytes) -> None:
         if self.complete:

@@ -60,10 +60,10 @@ def refusal(rejection: Rejection, *, more: bytes = b"", close: bool = False, bod
     return whole(rejection.status, rejection.body(), more=more, close=close, bodiless=bodiless)
 
 
-def passed_head(status: int, phrase: str, headers: Iterable[tuple[bytes, bytes]], *, ours: bytes, framing: bytes) -> bytes:
-    """An engine's response head, written anew: one framing, nothing hop-by-hop, nothing of ours that we did not add.
+def passed_lines(status: int, phrase: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """What goes on of an engine's response head: nothing hop-by-hop, no framing, nothing of ours that we did not add.
 
-    `headers` have lower-case names. `ours` and `framing` are complete header lines.
+    `headers` have lower-case names. Our lines, one framing and an empty line are still to follow.
     """
     nominated = _nominated(headers)
     kept = [
@@ -71,7 +71,7 @@ def passed_head(status: int, phrase: str, headers: Iterable[tuple[bytes, bytes]]
         for name, value in headers
         if name not in REPLACED and not name.startswith(b"x-luftpause-") and name not in nominated
     ]
-    return b"".join((status_line(status, phrase), *kept, ours, framing, b"\r\n"))
+    return b"".join((status_line(status, phrase), *kept))
 
 
 def _nominated(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
