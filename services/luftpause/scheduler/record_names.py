@@ -112,9 +112,9 @@ class Names:
         return name if id_.isdecimal() else f"{prefix}-{number}-{self.text(id_)}"
 
     def twin(self, key: tuple[str, str]) -> tuple[str, str]:
-        """("run", its key), or (flow, body hash)."""
+        """("run", "r" and its key), or (flow, body hash); somebody's flow may be named `run`."""
         first, second = key
-        return (first, self.text(second)) if first == "run" else (self.text(first), self.data(bytes.fromhex(second)).hex())
+        return (first, f"r{self.text(second[1:])}") if second[:1] == "r" else (self.text(first), self.data(bytes.fromhex(second)).hex())
 
     def twin_keys(self, keys: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
         return tuple([self.twin(key) for key in keys])

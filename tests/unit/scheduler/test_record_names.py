@@ -82,7 +82,8 @@ def test_an_event_shows_nobodys_name() -> None:
         (Timer.IDS, "r", "", (NAMES.text("r"), "")),
         (Timer.RESERVE, "r", "turn_1\x1fm", (NAMES.text("r"), "turn_1\x1fm")),
         (Timer.RESERVE, "r", "resync-3-call-x\x1fm", (NAMES.text("r"), f"resync-3-{NAMES.text('call-x')}\x1fm")),
-        (Timer.TWIN, "run", "r", ("run", NAMES.text("r"))),
+        (Timer.TWIN, "run", "rmy-run", ("run", f"r{NAMES.text('my-run')}")),
+        (Timer.TWIN, "run", b"body".hex(), (NAMES.text("run"), NAMES.data(b"body").hex())),
         (Timer.TWIN, "caller", b"body".hex(), (NAMES.text("caller"), NAMES.data(b"body").hex())),
     ],
 )

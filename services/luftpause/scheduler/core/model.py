@@ -217,7 +217,7 @@ class Queue(Struct, frozen=True, gc=False):
     size: int = 0
 
 
-TwinKey = tuple[str, str]  # ("run", its key) or (flow, body hash)
+TwinKey = tuple[str, str]  # ("run", "r" and its key) or (flow, body hash in hex, which has no r)
 
 
 class Twin(Struct, frozen=True, gc=False):

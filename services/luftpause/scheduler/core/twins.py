@@ -18,7 +18,7 @@ def inherited(d: Draft, turn: Turn) -> float:
 def _twin_keys(turn: Turn) -> tuple[TwinKey, ...]:
     """The same request first, then the same run: of several branches that were cut off each finds its own."""
     body: tuple[TwinKey, ...] = ((turn.flow, turn.body_hash.hex()),) if turn.body_hash else ()
-    return (*body, ("run", run_key(turn.principal, turn.run_id))) if turn.kind == GENERATIVE else body
+    return (*body, ("run", "r" + run_key(turn.principal, turn.run_id))) if turn.kind == GENERATIVE else body
 
 
 def leave_twin(d: Draft, turn: Turn) -> None:
