@@ -20,10 +20,10 @@ SECONDS = 10.0
 
 
 @contextlib.asynccontextmanager
-async def client(at: Served, mode: str, headers: dict[str, str] | None = None):
+async def client(at: Served, mode: str, headers: dict[str, str] | None = None, on_message: Any = None):
     async with (
         httpx2.AsyncClient(headers=headers or {}, timeout=30, trust_env=False) as http,
-        Client(streamable_http_client(at.mcp, http_client=http), mode=mode) as connected,
+        Client(streamable_http_client(at.mcp, http_client=http), mode=mode, message_handler=on_message) as connected,
     ):
         yield connected
 
@@ -306,9 +306,10 @@ INITIALIZE = {
 
 
 @contextlib.asynccontextmanager
-async def raw_session(at: Served, more: dict[str, str] | None = None):
+async def raw_session(at: Served, more: dict[str, str] | None = None, capabilities: dict[str, Any] | None = None):
+    hello = {**INITIALIZE, "params": {**INITIALIZE["params"], "capabilities": capabilities or {}}}
     async with httpx.AsyncClient(timeout=30, trust_env=False, headers=more) as http:
-        answer = await http.post(at.mcp, json=INITIALIZE, headers={"accept": "application/json, text/event-stream"})
+        answer = await http.post(at.mcp, json=hello, headers={"accept": "application/json, text/event-stream"})
         raw = Raw(http, at.mcp, answer.headers["mcp-session-id"])
         await raw.notify("notifications/initialized", {})
         yield raw
