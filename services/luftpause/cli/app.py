@@ -122,11 +122,26 @@ def scheduler(
 
 
 @app.command()
-def dataplane(config: ConfigOption = None, announce: AnnounceOption = None, config_follows: FollowsOption = False) -> None:
-    """Run the dataplane: the OpenAI-compatible streaming proxy."""
+def dataplane(
+    *,
+    config: ConfigOption = None,
+    with_scheduler: Annotated[bool, typer.Option("--with-scheduler", help="Run the scheduler in this process too.")] = False,
+    announce: AnnounceOption = None,
+    config_follows: FollowsOption = False,
+) -> None:
+    """Run the dataplane: the OpenAI-compatible streaming proxy.
+
+    With --with-scheduler one process is enough: the scheduler listens too, so that further dataplanes may join.
+    """
+    read = _prepare(config, follows=config_follows)
+    if with_scheduler:
+        from luftpause.cli.one_process import run as run_both
+
+        _run(run_both(read, announce=announce, watcher=Watcher(config, read) if config is not None else None))
+        return
     from luftpause.dataplane.app import serve
 
-    _run(serve(_prepare(config, follows=config_follows), announce=announce))
+    _run(serve(read, announce=announce))
 
 
 @app.command()
@@ -154,6 +169,9 @@ def loadgen(
     tool_calls: Annotated[int, typer.Option(min=0, max=1_000, help="Most tool calls of a run.")] = 3,
     max_tokens: Annotated[int, typer.Option(min=0, max=100_000, help="Longest answer of a turn; 0 leaves it to the engine.")] = 256,
     run_ids: Annotated[bool, typer.Option(help="Whether own-loop agents send x-luftpause-run-id.")] = True,
+    token_env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Variable with the token to show; LUFTPAUSE_TOKEN, on this machine, by default.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Put load on the stack: sub-agents over MCP (--spawn), or agents with their own loop through the proxy (--agents).
@@ -162,6 +180,7 @@ def loadgen(
     """
     from luftpause.cli import load_agents
     from luftpause.cli import loadgen as load
+    from luftpause.cli.tokens import token_for
 
     if (spawn is None) == (agents is None):
         raise typer.BadParameter("give either --spawn N or --agents N")
@@ -169,11 +188,13 @@ def loadgen(
         arguments: dict[str, object] = {
             "serviceClass": turn_class.value, "model": model, "maxToolCalls": tool_calls, "maxTokens": max_tokens,
         }  # fmt: skip
-        report = asyncio.run(load.spawned(mcp, spawn, caller=caller, seconds_max=seconds_max, arguments=arguments))
+        token = token_for(mcp, token_env)
+        report = asyncio.run(load.spawned(mcp, spawn, caller=caller, seconds_max=seconds_max, arguments=arguments, token=token))
     else:
         wanted = load_agents.Load(
             base_url=base_url, model=model or "", agents=agents or 0, duration_s=duration_s, turn_class=turn_class.value, caller=caller,
             context_chars=context_chars, tool_seconds=tool_seconds, tool_calls_max=tool_calls, max_tokens=max_tokens, run_ids=run_ids,
+            token=token_for(base_url, token_env),
         )  # fmt: skip
         report = asyncio.run(load.own_loop(wanted))
     raise typer.Exit(load.show(report, as_json=as_json))

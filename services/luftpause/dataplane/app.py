@@ -42,11 +42,9 @@ async def serve(config: Config, *, announce: Path | None = None) -> None:
         asked = asyncio.create_task(stop.asked.wait())
         try:
             await plane.start()
-            collector = IdleCollector(plane.sweep, lambda: not plane.relay.turns)
-            collector.start()
-            plane.sweep.watch(collector)
+            plane.collect_when_idle()
             announce_to(announce, {"http": plane.url})
-            await asyncio.wait({session, asked}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({session, asked, plane.serving}, return_when=asyncio.FIRST_COMPLETED)
             await plane.stop(stop.now)
         finally:
             asked.cancel()
@@ -93,7 +91,7 @@ class Dataplane:
                 backlog=BACKLOG,
             )
         )
-        self._serving: asyncio.Task[None] | None = None
+        self.serving: asyncio.Task[None]  # since `start`; ends with the server
         self.url = ""
 
     async def start(self) -> None:
@@ -103,9 +101,15 @@ class Dataplane:
         self.url = url_of(sock)
         auth.warn_if_open(log, config.host, self._tokens)
         self.sweep.start()
-        self._serving = asyncio.create_task(self._server.serve(sockets=[sock]))
+        self.serving = asyncio.create_task(self._server.serve(sockets=[sock]), name="dataplane http")
         await self._server.listening.wait()
         log.info("listening", url=self.url)
+
+    def collect_when_idle(self) -> None:
+        """From now on garbage is collected when no turn runs; for a process of which this is the main part."""
+        collector = IdleCollector(self.sweep, lambda: not self.relay.turns)
+        collector.start()
+        self.sweep.watch(collector)
 
     async def stop(self, now: asyncio.Event) -> None:
         """Refuse what is held, let streams finish for `stop_grace_seconds` or until `now`, then end them."""
@@ -121,16 +125,14 @@ class Dataplane:
         self.sweep.stop()
 
     async def _end_server(self) -> None:
-        if self._serving is None:
-            return
         self._server.leave()
-        done, _ = await asyncio.wait({self._serving}, timeout=LAST_BYTES_SECONDS)
+        done, _ = await asyncio.wait({self.serving}, timeout=LAST_BYTES_SECONDS)
         if not done:
             self._server.force_exit = True
             for conn in tuple(self._server.server_state.connections):
                 if isinstance(conn, Conn):
                     conn.abort()
-        await self._serving
+        await self.serving
 
 
 class Server(uvicorn.Server):

@@ -137,11 +137,7 @@ class SessionServer:
         if fact.WhichOneof("fact") != "hello":
             session.end(grpc.StatusCode.INVALID_ARGUMENT, "the first fact of a stream must be Hello")
             return
-        session.open(fact.hello)
-        if session.dataplane and session.dataplane == self._here:
-            why = f"dataplane {self._here!r} runs in this scheduler's own process; give the other one another dataplane.name"
-            session.end(grpc.StatusCode.ALREADY_EXISTS, why)
-            session.dataplane = ""
+        session.open(fact.hello, here=self._here)
         if session.ended.done():
             return
         older = self.sessions.get(session.dataplane)

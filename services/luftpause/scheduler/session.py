@@ -57,8 +57,8 @@ class Session:
         if not self.ended.done():
             self.ended.set_result(Ended(code, details))
 
-    def open(self, hello: pb.Hello) -> None:
-        """Take the first message; ends the session where it can't be served."""
+    def open(self, hello: pb.Hello, *, here: str = "") -> None:
+        """Take the first message; ends the session where it can't be served. `here` is the dataplane in this process."""
         if hello.protocol.major != protocol.MAJOR:
             self.end(
                 grpc.StatusCode.FAILED_PRECONDITION,
@@ -67,6 +67,9 @@ class Session:
             )
         elif not (0 < len(hello.dataplane) <= NAME_CHARS_MAX and 0 < len(hello.boot) <= NAME_CHARS_MAX):
             self.end(grpc.StatusCode.INVALID_ARGUMENT, f"Hello needs a dataplane name and a boot id of 1 to {NAME_CHARS_MAX} characters")
+        elif hello.dataplane == here:
+            why = f"dataplane {here!r} runs in this scheduler's own process; give the other one another dataplane.name"
+            self.end(grpc.StatusCode.ALREADY_EXISTS, why)
         else:
             self.dataplane, self.boot = hello.dataplane, hello.boot
             self.opened.set()
