@@ -1,7 +1,7 @@
 """How does a continuous-batching engine spend its time and memory on the requests it is given?
 
-Prefill goes before decode, in chunks; decode steps take longer the more requests and KV tokens they touch; admission keeps room for
-answers; a full KV memory takes requests back. The caller owns the time: virtual in simulations, real behind HTTP.
+Prompts are prefilled in chunks; decode steps take longer the more requests and KV tokens they touch; admission keeps some room; a full KV
+memory takes requests back. The caller owns the time: virtual in simulations, real behind HTTP.
 """
 
 import bisect
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from luftpause_fakes.engine_model_cache import PrefixCache, Segment
+from luftpause_fakes.engine_model_running import Running
 from luftpause_fakes.engine_model_types import (
     EngineCounters,
     EngineParams,
@@ -33,24 +34,26 @@ __all__ = [
 class Engine:
     """Call `advance(now)` before `submit(now, …)` or `cancel(now, …)`; time never goes back.
 
-    `slowdown` stretches the steps that begin from then on: engines that share a GPU are slower while the others work.
+    `slowdown` stretches the steps that begin from then on: engines that share a GPU are slower while the others work. Not `each_token`: of
+    an answer's tokens only the first is told.
     """
 
-    def __init__(self, params: EngineParams) -> None:
+    def __init__(self, params: EngineParams, *, each_token: bool = True) -> None:
         self.params = params
+        self._each_token = each_token
         self.counters = EngineCounters()
         self.slowdown = 1.0
         self._cache = PrefixCache()
         self._waiting: list[Work] = []
         self._prefilling: list[Work] = []
-        self._running: list[Work] = []
+        self._running = Running(params.reserve_tokens_max)
         self._by_id: dict[str, Work] = {}
         self._private = 0
         self._ratio = params.reserve_ratio
         self._arrivals = 0
         self._now = 0.0
         self._step_end: float | None = None
-        self._stepping: tuple[Work, ...] | None = None  # who decodes in this step; None: it is a prefill step
+        self._decoding = False  # in this step
         self._chunks: tuple[tuple[Work, int], ...] = ()
         self._outputs: list[Output] = []
 
@@ -79,9 +82,10 @@ class Engine:
         work = self._by_id.pop(request_id, None)
         if work is None:
             return False
-        for place in (self._waiting, self._prefilling, self._running):
-            if work in place:
-                place.remove(work)
+        if work in self._running:
+            self._running.leave(work)
+        else:
+            (self._prefilling if work in self._prefilling else self._waiting).remove(work)
         self._release(work)
         self.counters.cancelled += 1
         return True
@@ -183,23 +187,24 @@ class Engine:
 
     def _take_memory(self, work: Work) -> bool:
         path = work.request.prompt
-        work.depth = self._cache.lock(path)
-        work.hit = min(self._cache.match(path), work.length - 1)
-        work.computed = work.hit
-        need = work.length - work.hit
+        found = self._cache.match(path)
+        hit = min(found - found % self.params.block_tokens, work.length - 1)
+        need = work.length - hit
         alone = not (self._running or self._prefilling)
-        if need + self._reserved(work) > self.params.kv_tokens - self.kv_used and not alone:
-            self._cache.unlock(path, work.depth)
-            work.depth = 0
+        if not alone and need + self._reserved(work) > self.params.kv_tokens - self.kv_used - self._cache.unlocked(path):
             return False
+        work.depth = self._cache.lock(path)
+        work.hit = work.computed = hit
         self._make_room(need)
         work.private = need
         self._private += need
         return True
 
     def _reserved(self, work: Work) -> float:
+        if self.params.family == "vllm":
+            return self.params.free_share * self.params.kv_tokens
         limit = self.params.reserve_tokens_max
-        others = sum(each.reserve(limit) for each in self._running) + sum(each.reserve(limit) for each in self._prefilling)
+        others = self._running.reserve() + sum(each.reserve(limit) for each in self._prefilling)
         return work.reserve(limit) + others * self._ratio
 
     def _make_room(self, tokens: int) -> bool:
@@ -212,17 +217,25 @@ class Engine:
         if self._step_end is not None:
             return
         self._admit(now)
-        if self._prefilling:
-            seconds = self._begin_prefill()
-        elif self._running:
-            seconds = self._begin_decode(now)
-        else:
+        self._chunks, self._decoding = (), False
+        if not (self._prefilling or self._running):
             return
+        if self.params.family == "vllm":
+            seconds = self._begin_mixed(now)
+        elif self._prefilling:
+            seconds = self.params.prefill_step_seconds + self._begin_prefill(self.params.chunk_tokens)
+        else:
+            seconds = self._begin_decode(now)
         self.counters.steps += 1
         self._step_end = now + seconds * self.slowdown
 
-    def _begin_prefill(self) -> float:
-        left = self.params.chunk_tokens
+    def _begin_mixed(self, now: float) -> float:
+        """Even a step without decoding takes what a decode step takes."""
+        seconds = self._begin_decode(now) if self._running else self.params.decode_step_seconds
+        return seconds + self._begin_prefill(max(1, self.params.chunk_tokens - len(self._running)))
+
+    def _begin_prefill(self, left: int) -> float:
+        most = left
         chunks: list[tuple[Work, int]] = []
         for work in self._prefilling:
             tokens = min(left, work.length - work.computed)
@@ -230,24 +243,31 @@ class Engine:
             left -= tokens
             if left == 0:
                 break
-        self._chunks, self._stepping = tuple(chunks), None
-        return self.params.prefill_step_seconds + (self.params.chunk_tokens - left) / self.params.prefill_tokens_per_second
+        self._chunks = tuple(chunks)
+        return (most - left) / self.params.prefill_tokens_per_second
 
     def _begin_decode(self, now: float) -> float:
-        while not self._make_room(len(self._running)):
-            self._retract(now, min(self._running, key=lambda work: (work.generated, -work.prompt_tokens, -work.order[1])))
-        for work in self._running:
-            work.private += 1
-            work.computed += 1
-        self._private += len(self._running)
-        self._ratio = max(self.params.reserve_ratio_min, self._ratio - self.params.reserve_ratio_decay)
-        self._stepping = tuple(self._running)
-        per_sequence = self.params.decode_sequence_seconds * len(self._running)
-        per_token = self.params.decode_kv_token_seconds * sum(work.computed for work in self._running)
-        return self.params.decode_step_seconds + per_sequence + per_token
+        while not self._make_room(len(self._running)) and len(self._running) + len(self._prefilling) > 1:
+            self._retract(now, self._victim())
+        running, params = self._running, self.params
+        if not running:
+            return params.decode_step_seconds  # vllm: memory is full of what is being prefilled
+        running.begin()
+        self._private += len(running)
+        self._ratio = max(params.reserve_ratio_min, self._ratio - params.reserve_ratio_decay)
+        self._decoding = True
+        touched = params.decode_sequence_seconds * len(running) + params.decode_kv_token_seconds * running.computed
+        return params.decode_step_seconds + touched
+
+    def _victim(self) -> Work:
+        """Who is taken back: SGLang's shortest answer, vLLM's newest request of the least priority."""
+        works = self._running.settled()
+        if self.params.family == "vllm":
+            return max(works, key=lambda work: (work.order[0], work.joined))
+        return min(works, key=lambda work: (work.generated, -work.prompt_tokens, -work.order[1]))
 
     def _retract(self, now: float, work: Work) -> None:
-        self._running.remove(work)
+        self._running.leave(work)
         self._release(work)
         bisect.insort(self._waiting, work, key=order_of)  # it came before all that wait, so it is first again
         self._ratio = min(1.0, self._ratio + self.params.reserve_ratio_retracted)
@@ -256,24 +276,37 @@ class Engine:
 
     def _end_step(self, now: float) -> None:
         self._step_end = None
-        if self._stepping is None:
-            self._end_prefill(now)
-            return
-        for work in self._stepping:
-            if self._by_id.get(work.request.id) is work:  # not cancelled in this step
-                self._emit(now, work)
+        if self._decoding:
+            self._end_decode(now)
+        self._end_prefill(now)
+
+    def _end_decode(self, now: float) -> None:
+        complete = self._running.end()
+        self.counters.generated_tokens += len(self._running)
+        for work in self._running.settled() if self._each_token else complete:
+            if not self._each_token:
+                self._running.settle(work)
+            self._told(now, work)
+            if work.generated == work.answer_tokens:
+                self._running.leave(work)
+                self._finish(now, work)
 
     def _end_prefill(self, now: float) -> None:
         for work, tokens in self._chunks:
             if self._by_id.get(work.request.id) is not work:
-                continue
+                continue  # cancelled in this step
             work.computed += tokens
             self.counters.prefilled_tokens += tokens
             if work.computed == work.length:
                 self._prefilling.remove(work)
-                self._running.append(work)
                 self._share_prompt(work)
-                self._emit(now, work)
+                work.generated += 1
+                self.counters.generated_tokens += 1
+                self._told(now, work)
+                if work.generated == work.answer_tokens:
+                    self._finish(now, work)
+                else:
+                    self._running.join(work)
 
     def _share_prompt(self, work: Work) -> None:
         """From now on others find this prompt; what two requests computed at the same time is stored once."""
@@ -281,15 +314,11 @@ class Engine:
         self._private -= work.private - work.generated  # tokens generated before a retraction stay its own
         work.private = work.generated
 
-    def _emit(self, now: float, work: Work) -> None:
-        work.generated += 1
-        self.counters.generated_tokens += 1
-        self._outputs.append(Token(now, work.request.id, work.generated))
-        if work.generated == work.answer_tokens:
-            self._finish(now, work)
+    def _told(self, now: float, work: Work) -> None:
+        if self._each_token or work.generated == 1:
+            self._outputs.append(Token(now, work.request.id, work.generated))
 
     def _finish(self, now: float, work: Work) -> None:
-        self._running.remove(work)
         del self._by_id[work.request.id]
         # The last token was never fed back, so its KV does not exist.
         path = (*work.request.prompt, *work.request.answer)

@@ -57,6 +57,18 @@ class PrefixCache:
                 break
         return tokens
 
+    def unlocked(self, path: Sequence[Segment]) -> int:
+        """How many tokens `lock` would take from what may be evicted."""
+        tokens = 0
+        for segment in path:
+            node = self._nodes.get(segment.key)
+            if node is None:
+                break
+            tokens += 0 if node.locks else node.resident
+            if node.resident < node.tokens:
+                break
+        return tokens
+
     def lock(self, path: Sequence[Segment]) -> int:
         """Keep what `match` finds; returns how many segments are locked now."""
         depth = 0

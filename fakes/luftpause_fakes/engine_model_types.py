@@ -7,10 +7,17 @@ from msgspec import Struct
 from luftpause_fakes.engine_model_cache import Segment
 
 Priority = Literal["off", "sglang", "vllm"]  # sglang: higher goes first; vllm: lower goes first
+Family = Literal["sglang", "vllm"]
 
 
 class EngineParams(Struct, frozen=True):
-    """One engine's speed and limits. The defaults are fit A of the published testbed: two small engines on one GPU."""
+    """
+    One engine's speed and limits. The defaults are fit A of the published testbed: two small engines on one GPU.
+
+    `family` sglang: prefill goes before decode; admission keeps room for answers by `reserve_ratio`; full memory retracts the shortest
+    answer. vllm: a step decodes all and prefills with what is left of `chunk_tokens`; admission asks for the prompt alone and
+    `free_share`; full memory preempts the newest (of the least priority), and prefixes are found by whole blocks.
+    """
 
     prefill_tokens_per_second: float = 20_000.0
     prefill_step_seconds: float = 0.005
@@ -22,6 +29,9 @@ class EngineParams(Struct, frozen=True):
     waiting_max: int | None = None
     kv_tokens: int = 16_000
     priority: Priority = "off"
+    family: Family = "sglang"
+    block_tokens: int = 1  # 16 in vLLM
+    free_share: float = 0.01  # vllm: of the KV memory, kept free at admission
     reserve_ratio: float = 0.7  # share of the answers' longest lengths that admission keeps free, falling while all goes well
     reserve_ratio_min: float = 0.098
     reserve_ratio_decay: float = (0.7 - 0.098) / 600  # per decode step

@@ -4,9 +4,12 @@ from luftpause_fakes.engine_model_types import EngineRequest
 
 
 class Work:
-    """A request inside the engine."""
+    """A request inside the engine. While it decodes its counts are those of its last settlement (`Running.settle`)."""
 
-    __slots__ = ("answer_tokens", "computed", "counted", "depth", "generated", "hit", "order", "private", "prompt_tokens", "request")
+    __slots__ = (
+        "answer_tokens", "begun", "computed", "depth", "ended", "generated", "hit", "joined", "order", "private", "prompt_tokens",
+        "request",
+    )  # fmt: skip
 
     def __init__(self, request: EngineRequest, order: tuple[int, int]) -> None:
         self.request = request
@@ -18,7 +21,7 @@ class Work:
         self.computed = 0  # tokens of prompt and answer so far whose KV exists
         self.private = 0  # KV tokens that only this request holds
         self.depth = 0  # locked segments of its prompt
-        self.counted = False
+        self.begun = self.ended = self.joined = 0  # `Running` has its own account with it
 
     @property
     def length(self) -> int:

@@ -12,6 +12,8 @@ params = st.builds(
     waiting_max=st.sampled_from([None, 0, 2]),
     kv_tokens=st.integers(60, 400),
     priority=st.sampled_from(["off", "sglang", "vllm"]),
+    family=st.sampled_from(["sglang", "vllm"]),
+    block_tokens=st.sampled_from([1, 16]),
 )
 # (seconds until it arrives, head shared with which others, own prompt tokens, answer tokens, tokens_max, priority, cancelled after)
 asked = st.lists(
@@ -130,3 +132,10 @@ def test_requests_start_in_the_order_of_priority_and_then_arrival(params: Engine
         return
     rest = started[1:]  # the first one found the engine idle
     assert rest == sorted(rest, key=lambda name: (sign * sent[name].priority, int(name[1:])))
+
+
+@given(params, asked)
+def test_whoever_wants_only_first_tokens_gets_the_same_otherwise(params: EngineParams, asked: list) -> None:
+    outputs, _, _ = run(Engine(params), asked)
+    fewer, _, _ = run(Engine(params, each_token=False), asked)
+    assert fewer == [output for output in outputs if not isinstance(output, Token) or output.number == 1]

@@ -238,3 +238,47 @@ def test_misuse_is_told() -> None:
         engine.cancel(4, "a")
     with pytest.raises(ValueError, match="at least one token"):
         engine.submit(5, EngineRequest("c", (), (Segment(1, 1),)))
+
+
+def test_a_vllm_step_decodes_and_prefills_with_what_is_left_of_the_chunk() -> None:
+    engine = Engine(params(family="vllm", kv_tokens=10_000))
+    engine.submit(0, asked("a", 50, 3))
+    engine.advance(1.05)
+    engine.submit(1.05, asked("b", 120, 1))
+    outputs = until_idle(engine)
+    tokens = [(round(output.at, 3), output.id, output.number) for output in outputs if isinstance(output, Token)]
+    # each step: 1 s to decode, and 1 ms for each prompt token: 99 beside the running one, then the last 21
+    assert tokens == [(1.05 + 1.0, "a", 2), (round(2.05 + 1.099, 3), "a", 3), (round(3.149 + 1.021, 3), "b", 1)]
+
+
+def test_vllm_admits_by_the_prompt_alone_and_preempts_the_newest_of_the_least_priority() -> None:
+    engine = Engine(params(family="vllm", kv_tokens=100, priority="vllm", free_share=0.0))
+    for name, priority in (("batch", 1), ("old", 0), ("new", 0)):
+        engine.submit(0, asked(name, 30, 20, priority=priority, most=1000))
+    outputs = until_idle(engine)
+    assert starts(outputs)[:3] == ["batch", "old", "new"]
+    assert [output.id for output in outputs if isinstance(output, Retracted)][:1] == ["batch"]
+    assert sum(isinstance(output, Finished) for output in outputs) == 3
+
+
+def test_a_prefix_is_found_by_whole_blocks() -> None:
+    engine = Engine(params(block_tokens=16))
+    engine.submit(0, asked("a", 50, 10, key=7))
+    until_idle(engine)
+    engine.advance(100)
+    engine.submit(100, EngineRequest("b", (Segment(7, 50), Segment(8, 10), Segment(9, 20)), (Segment(99, 2),)))
+    assert engine.advance(100) == [Started(100, "b", 48)]
+
+
+def test_a_request_that_waits_does_not_keep_its_prefix_young() -> None:
+    engine = Engine(params(kv_tokens=200, running_max=None, reserve_ratio=0, reserve_ratio_min=0))
+    engine.submit(0, asked("a", 50, 2, key=10))
+    until_idle(engine)
+    engine.advance(100)
+    engine.submit(100, asked("b", 50, 2, key=20))
+    until_idle(engine)
+    engine.advance(200)
+    engine.submit(200, asked("large", 120, 30, key=30, most=0))
+    engine.submit(200, EngineRequest("waits", (Segment(10, 50), Segment(40, 80)), (Segment(41, 2),), 0))
+    engine.advance(202)
+    assert engine.cached_tokens((Segment(20, 50),)) >= engine.cached_tokens((Segment(10, 50),))
