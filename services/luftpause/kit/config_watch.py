@@ -6,7 +6,6 @@ and tools write in pieces, and half a file may well be valid. Whatever is wrong 
 
 import asyncio
 import contextlib
-import os
 import signal
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from luftpause.kit.config import Config, Section
 from luftpause.kit.config_file import load
 from luftpause.kit.errors import ConfigError
 from luftpause.kit.logs import Log
+from luftpause.kit.serve import on_hangup
 
 POLL_SECONDS: Final = 1.0
 
@@ -127,9 +127,8 @@ async def follow(
 @contextlib.contextmanager
 def hangups(asked: asyncio.Event, gone: Callable[[], None]) -> Generator[None]:
     """Within the block SIGHUP sets `asked`. Where it means that this process's terminal was closed, it calls `gone` instead."""
-    terminals = [fd for fd in (0, 1, 2) if os.isatty(fd)]
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, lambda: gone() if terminals and not any(map(os.isatty, terminals)) else asked.set())
+    loop.add_signal_handler(signal.SIGHUP, on_hangup(gone, asked.set))
     try:
         yield
     finally:

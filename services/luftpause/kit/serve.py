@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import errno
+import os
 import signal
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 import orjson
@@ -13,8 +14,10 @@ import orjson
 from luftpause.kit.errors import LuftpauseError
 
 
-def listen(host: str, port: int, *, option: str) -> socket.socket:
+def listen(host: str, port: int, *, option: str, shared: bool = False) -> socket.socket:
     """A bound TCP socket; port 0 takes a free one. `option` names what the user may change.
+
+    `shared`: several processes may listen on the port, each gets some of its connections (SO_REUSEPORT).
 
     Raises LuftpauseError (`port_in_use`, `cannot_listen`) with a message that names host, port and option.
     """
@@ -22,6 +25,8 @@ def listen(host: str, port: int, *, option: str) -> socket.socket:
     # Named by its protocol: asyncio sets TCP_NODELAY only then, and without it each small write waits 40 ms for an acknowledgement.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         sock.bind((host, port))
     except OSError as error:
@@ -65,14 +70,21 @@ class Stop:
 
 @contextlib.asynccontextmanager
 async def stop_signals() -> AsyncGenerator[Stop]:
-    """Within the block SIGTERM and SIGINT go to the `Stop`."""
+    """Within the block SIGTERM and SIGINT go to the `Stop`; SIGHUP too if the terminal was closed, else it is ignored."""
     stop = Stop()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
     for each in signals:
         loop.add_signal_handler(each, stop.signal)
+    loop.add_signal_handler(signal.SIGHUP, on_hangup(stop.signal, lambda: None))
     try:
         yield stop
     finally:
-        for each in signals:
+        for each in (*signals, signal.SIGHUP):
             loop.remove_signal_handler(each)
+
+
+def on_hangup(gone: Callable[[], None], asked: Callable[[], None]) -> Callable[[], None]:
+    """SIGHUP calls `gone` in a process whose terminal was closed since now, else `asked`: reload, as for any service."""
+    terminals = [fd for fd in (0, 1, 2) if os.isatty(fd)]
+    return lambda: gone() if terminals and not any(map(os.isatty, terminals)) else asked()

@@ -128,7 +128,7 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
         stack.push_async_callback(sessions.stop)
         app = status.create_app(
             status.Reporter(host, sessions, lambda state, now, shown: overview(state, now, tally.shares, shown), monotonic),
-            (SchedulerMetrics(host, sessions, tally, monotonic), ProcessCollector(registry=None)),
+            (SchedulerMetrics(host, sessions, tally, monotonic, recorder), ProcessCollector(registry=None)),
         )
         http = await stack.enter_async_context(_http(Door(app, own, tokens, metrics_open=config.auth.metrics_open), sock))
         work = asyncio.create_task(_work(host, http), name="scheduler host")

@@ -24,6 +24,7 @@ from luftpause.scheduler.core.runs import phase_slot
 from luftpause.scheduler.core.view import cap_of
 from luftpause.scheduler.core.view_held import CLASSES, held_for, oldest_by_class
 from luftpause.scheduler.host import Host
+from luftpause.scheduler.record import Recorder
 from luftpause.scheduler.server import SessionServer
 from luftpause.scheduler.tally import Tally
 
@@ -37,8 +38,9 @@ Samples = Iterable[tuple[Labels, float]]
 class SchedulerMetrics(Collector):
     """Families of one scheduler, read at the moment of `collect`."""
 
-    def __init__(self, host: Host, sessions: SessionServer, tally: Tally, clock: Clock) -> None:
+    def __init__(self, host: Host, sessions: SessionServer, tally: Tally, clock: Clock, recorder: Recorder | None = None) -> None:
         self._host = host
+        self._recorder = recorder
         self._sessions = sessions
         self._tally = tally
         self._clock = clock
@@ -64,6 +66,8 @@ class SchedulerMetrics(Collector):
         yield counter_family(
             P + "refusals", "Turns that were answered with an error by rule, by its code.", ("code",), _under(state, "refused")
         )
+        if self._recorder is not None:
+            yield counter_family(P + "unrecorded_events", "Events that are in no log.", (), [((), self._recorder.lost)])
         yield counter_family(P + "run_moves", "Lanes of runs that went on at another replica.", (), [((), state.counters.get("moved", 0))])
 
     def _turns(self, state: State, now: float) -> Iterator[Metric]:

@@ -1,6 +1,8 @@
 """Does a service listen where it says, and without delaying small writes?"""
 
 import asyncio
+import os
+import signal
 import socket
 
 import pytest
@@ -36,3 +38,12 @@ def test_a_port_in_use_is_named_with_its_option() -> None:
 def test_the_address_of_every_interface_is_one_that_works_here() -> None:
     with serve.listen("0.0.0.0", 0, option="-") as sock:
         assert serve.url_of(sock) == f"http://127.0.0.1:{sock.getsockname()[1]}"
+
+
+async def test_a_service_that_has_nothing_to_read_again_ignores_sighup() -> None:
+    async with serve.stop_signals() as stop:
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(stop.asked.wait(), 10)
+        assert not stop.now.is_set()  # the second of two that count would set it
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL

@@ -30,6 +30,7 @@ from luftpause.scheduler.core.events import (
 from luftpause.scheduler.core.settings import Settings
 from luftpause.scheduler.host import Host
 from luftpause.scheduler.metrics import SchedulerMetrics
+from luftpause.scheduler.record import Recorder
 from luftpause.scheduler.replicas import announced, specs
 from luftpause.scheduler.status import schema
 from luftpause.scheduler.tally import Tally
@@ -102,6 +103,16 @@ async def test_turns_are_counted_by_class_replica_and_how_they_ended():
     assert page.sum(P + "replica_reserved_places", replica="a") == 1
     assert page.sum(P + "in_flight_turns") == 0
     assert page.sum(P + "runs", phase="paused") == 1
+
+
+async def test_events_that_a_full_disk_kept_out_of_the_log_are_counted(tmp_path: Path):
+    world = World()
+    recorder = Recorder(tmp_path, queue_events_max=2)  # its thread never begins, so nothing is written
+    world.host._observers += (recorder.observe,)
+    world.collector = SchedulerMetrics(world.host, NoSessions(), world.tally, lambda: world.now, recorder)
+    world.happens(probed(11), asks(12, "t1"), asks(12, "t2"))
+    assert recorder.lost > 0
+    assert world.value("unrecorded_events_total") == recorder.lost
 
 
 async def test_a_hold_is_counted_when_it_begins_and_measured_when_it_ends():
