@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Generator
 
 import pytest
 
-from tests.integration.dataplane.world import FLOOD, LONG, World, body_of, world
+from tests.integration.dataplane.world import FLOOD, LONG, MUCH_BYTES, World, body_of, world
 from tests.support.plane import Client, get, post
 
 TWENTY_MB = 20_000_000
@@ -284,5 +284,26 @@ def test_a_client_gets_its_end_and_leaves_nothing_behind(name: str, there: World
         finally:
             client.writer.transport.abort()
         await there.nothing_left()
+
+    runner.run(run())
+
+
+@pytest.mark.parametrize("what", ["events", "one event without an end"])
+def test_a_long_stream_takes_no_memory(what: str, there: World, runner: asyncio.Runner) -> None:
+    """O09. 256 MiB; an event that is too long is given up, and the turn's usage is unknown."""
+
+    async def run() -> None:
+        client, before = await there.client(), there.rss_bytes_max()
+        await client.send(post(body_of(what, "much")))
+        read, tail = 0, b""
+        while not tail.endswith(b"0\r\n\r\n"):
+            data = await client.reader.read(2**20)
+            assert data
+            read, tail = read + len(data), (tail + data)[-5:]
+        client.close()
+        await there.nothing_left()
+        print(f"{what}: {read >> 20} MiB passed, the dataplane grew by {(there.rss_bytes_max() - before) >> 20} MiB")
+        assert read > 0.9 * MUCH_BYTES
+        assert there.rss_bytes_max() - before < 64 * 2**20
 
     runner.run(run())

@@ -188,6 +188,8 @@ async def test_a_stale_connection_is_replaced_unseen() -> None:
 
 @pytest.mark.parametrize("sends", [b"", b"HTTP/1.1 200", STREAM_HEAD])
 async def test_an_engine_without_an_answer_is_504(sends: bytes) -> None:
+    """O03."""
+
     async def stalls(talk: Talk) -> None:
         if sends:
             await talk.send(sends)
@@ -245,6 +247,8 @@ async def test_an_engine_that_falls_silent_breaks_the_stream() -> None:
 
 
 async def test_comments_alone_do_not_keep_a_stream_alive_for_ever() -> None:
+    """O03."""
+
     async def comments(talk: Talk) -> None:
         await talk.send(STREAM_HEAD)
         while not talk.gone.is_set():
@@ -375,6 +379,8 @@ async def test_a_good_status_with_an_empty_body_is_502(answer: bytes) -> None:
 async def test_an_error_inside_a_good_stream_passes_and_counts_as_failed(
     events: tuple[bytes, ...], token: bool, usage: Usage | None
 ) -> None:
+    """O02."""
+
     async def behave(talk: Talk) -> None:
         await talk.stream(*events)
 

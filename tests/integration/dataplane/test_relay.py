@@ -198,6 +198,7 @@ async def test_a_half_closed_client_is_gone_when_its_time_is_up() -> None:
 
 @pytest.mark.parametrize("leaves", ["close", "reset"])
 async def test_a_client_that_leaves_in_mid_stream_stops_the_engine(leaves: str) -> None:
+    """O04, R08: this is the whole app, with all that stands before it."""
     gone = asyncio.Event()
 
     async def behave(talk: Talk) -> None:

@@ -106,10 +106,9 @@ async def test_a_proxy_of_the_environment_gets_no_connection(tmp_path: Path, mon
 
 
 SPLIT = (
-    rb'data: {"choices":[{"index":0,"delta":{"content":"\ud83d"}}]}' + b"\n\n",
-    rb'data: {"choices":[{"index":0,"delta":{"content":"\ude00"}}]}' + b"\n\n",
-    rb'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c\ud83e","function":{"name":"f","arguments":"\ud83e"}}]}}]}'
-    b"\n\n",
+    b'data: {"choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}\n\n',
+    b'data: {"choices":[{"index":0,"delta":{"content":"\\ude00"}}]}\n\n',
+    b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c\\ud83e","function":{"arguments":"\\ud83e"}}]}}]}\n\n',
     b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}\n\n',
     DONE,
 )

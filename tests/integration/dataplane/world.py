@@ -1,7 +1,7 @@
 """How does a test run a real dataplane before a real scheduler and engines, and see that nothing is left in it afterwards?
 
-The engine `fake` counts what it has in work; `raw`, within the test, floods whoever asks for the model `flood` and tells everybody else the
-digest of the body that it got.
+The engine `fake` counts what it has in work. `raw`, within the test, floods whoever asks for the model `flood`, sends 256 MiB to who asks
+for `much` (in one event, or in many), and tells everybody else the digest of the body that it got.
 """
 
 import asyncio
@@ -26,6 +26,8 @@ CLOSED_STATES = {"06", "0A"}  # TIME_WAIT and LISTEN in /proc/net/tcp: neither b
 LIMITS: dict[str, Any] = {
     "head_seconds_max": 1, "body_seconds_max": 2, "slow_reader_seconds": 1, "half_close_seconds": 1.5, "linger_seconds": 0.5,
 }  # fmt: skip
+EVENT_BYTES, MUCH_BYTES = 2**16, 2**28
+EVENTS = chunked(b'data: {"choices":[{"index":0,"delta":{"content":"hello"}}]}\n\n' * (EVENT_BYTES // 62))
 FLOOD = chunked(b"data: " + b"x" * 60_000 + b"\n\n")
 
 
@@ -36,6 +38,12 @@ async def raw_behaviour(talk: Talk) -> None:
         await talk.send(STREAM_HEAD)
         while not talk.gone.is_set():
             await talk.send(FLOOD)
+    elif b'"much"' in talk.body[:100]:
+        piece = EVENTS if b'"events"' in talk.body else chunked(b"x" * EVENT_BYTES)
+        await talk.send(STREAM_HEAD + chunked(b"data: "))
+        for _ in range(MUCH_BYTES // EVENT_BYTES):
+            await talk.send(piece)
+        await talk.send(b"0\r\n\r\n")
     else:
         await talk.send(json_answer(json.dumps({"sha256": hashlib.sha256(talk.body).hexdigest(), "choices": []}).encode()))
 
@@ -90,6 +98,11 @@ class World:
             for each in clients:
                 each.reset()
 
+    def rss_bytes_max(self) -> int:
+        """The most memory that the dataplane ever had."""
+        status = Path(f"/proc/{self.whole.planes['dp-0'].process.pid}/status").read_text()
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+
     async def nothing_left(self) -> None:
         """Within GONE_SECONDS: no request in an engine, no turn in the scheduler, no connection of a client in the dataplane."""
         began = time.monotonic()
@@ -119,12 +132,11 @@ def connections_at(port: int) -> int:
 
 
 @contextlib.asynccontextmanager
-async def world(folder: Path, **dataplane: Any) -> AsyncGenerator[World]:
+async def world(folder: Path, scheduler: dict[str, Any] | None = None, **dataplane: Any) -> AsyncGenerator[World]:
     options = ("--decode-seconds", "0.01", "--kv-tokens", "2000000", "--health-seconds", "0")
     fake = {"load": "none", "max_in_flight": PLACES, "models": [FAKE]}
     async with raw_engine(raw_behaviour) as raw:
-        other = {"name": "raw", "url": raw.url, "load": "none", "models": ["flood", "digest"], "apis": ["chat"]}
-        scheduler = {"probe_seconds": 5}
+        other = {"name": "raw", "url": raw.url, "load": "none", "models": ["flood", "much", "digest"], "apis": ["chat"]}
         async with cluster(
             folder, engines=[options], planes=1, scheduler=scheduler, dataplane=LIMITS | dataplane, replicas=[fake, other]
         ) as whole:
