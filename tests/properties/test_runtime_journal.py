@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from luftpause.kit.config import RuntimeConfig
 from luftpause.runtime.core.advance import advance, fold
-from luftpause.runtime.core.commit import commit
+from luftpause.runtime.core.budgets import costs_of, limits_of, passed
+from luftpause.runtime.core.commit import Circumstances, commit
 from luftpause.runtime.core.effects import AskModel
-from luftpause.runtime.core.events import CallEnded, Created, Event, Resumed
+from luftpause.runtime.core.events import ApprovalAnswered, BudgetUsed, CallEnded, Created, Event, Resumed
 from luftpause.runtime.core.interpret import interpret
 from luftpause.runtime.core.model import Run
 from luftpause.runtime.journal import Journal
@@ -24,13 +25,13 @@ from luftpause.runtime.ports import Json, ModelAnswer, ModelCall, ModelTurn, Run
 from luftpause.runtime.runs import RunService
 from tests.support.agents import CountingTools, ScriptedModel, calls, spec, text
 
-TOOLS = {each.name: each for each in (spec("lookup"), spec("safe", read_only=True))}
+TOOLS = {each.name: each for each in (spec("lookup"), spec("safe", read_only=True), spec("delete", destructive=True))}
 
 raw_arguments = st.sampled_from([None, "", "{}", '{"q": "x"}', {"q": 1}, "[1]", "{{{", '"{}"', '{"q": 1e999}', "\ud83e"])
 model_calls = st.builds(
     ModelCall,
     id=st.sampled_from(["", "call_0", "call_1", "\ud83e"]),
-    name=st.sampled_from(["lookup", "safe", "nobody", "a b"]),
+    name=st.sampled_from(["lookup", "safe", "delete", "nobody", "a b"]),
     arguments=raw_arguments,
 )
 contents = st.sampled_from([
@@ -51,16 +52,23 @@ answers = st.builds(
 results = st.builds(ToolResult, text=st.text(max_size=5).map(lambda text: text or "-"), failed=st.booleans())
 
 
-@given(st.data(), st.integers(0, 5), st.booleans())
+def over(run: Run) -> Any:
+    """Its own budget, as the shell would find it for a run without others around it."""
+    found = None if run.exceeded else passed(limits_of(run.created), costs_of(run), 0)
+    return None if found is None else (found, 0.0)
+
+
+@given(st.data(), st.integers(0, 5), st.booleans(), st.none() | st.integers(1, 300))
 @settings(max_examples=150)
-def test_the_fold_of_the_journal_is_the_live_run(data: st.DataObject, budget: int, parallel: bool) -> None:
-    """A whole life with restarts at any moment; after every commit the lines read back are folded anew."""
+def test_the_fold_of_the_journal_is_the_live_run(data: st.DataObject, budget: int, parallel: bool, tokens: int | None) -> None:
+    """A whole life with restarts and decisions at any moment; after every commit the lines read back are folded anew."""
     lines: list[bytes] = []
     run: Run | None = None
 
     def record(event: Event) -> list[Any]:
         nonlocal run
-        made = commit(run, event, at=1.0, seconds=1.0, repeatable=lambda tool: tool in TOOLS and TOOLS[tool].read_only)
+        now = Circumstances(1.0, 1.0, lambda tool: tool in TOOLS and TOOLS[tool].read_only, over)
+        made = commit(run, event, now)
         run = made.run
         lines.extend(encode("run_1", len(lines) + index, each) for index, each in enumerate(made.events))
         entries = [decode(line[:-1]) for line in lines]
@@ -74,6 +82,10 @@ def test_the_fold_of_the_journal_is_the_live_run(data: st.DataObject, budget: in
         assert run is not None
         if number in crashes:
             return record(Resumed(2.0))
+        waiting = run.waiting
+        if waiting and (not effects or data.draw(st.booleans(), label="decide")):
+            call = waiting[data.draw(st.integers(0, len(waiting) - 1), label="which approval")]
+            return [*effects, *record(ApprovalAnswered(call.approval, data.draw(st.booleans(), label="allow"), 1.0))]
         effect = effects.pop(data.draw(st.integers(0, len(effects) - 1), label="which"))
         if isinstance(effect, AskModel):
             offered = TOOLS if effect.with_tools else {}
@@ -81,13 +93,17 @@ def test_the_fold_of_the_journal_is_the_live_run(data: st.DataObject, budget: in
         result = data.draw(results)
         return [*effects, *record(CallEnded(effect.id, result.text, failed=result.failed))]
 
-    effects = record(Created("run_1", 1.0, "t", "m", ServiceClass.BATCH, "", budget, 0, parallel_tool_calls=parallel))
+    effects = record(Created("run_1", 1.0, "t", "m", ServiceClass.BATCH, "", budget, 0, parallel_tool_calls=parallel, budget_tokens=tokens))
     for number in range(100):
-        if not effects:
+        if run is None or run.state.ended:
             break
         effects = step(number, effects)
     assert run is not None
-    assert run.state is RunState.COMPLETED, "every run ends"
+    exceeded = tokens is not None and run.prompt_tokens + run.completion_tokens > tokens
+    assert run.state is (RunState.CANCELLED if exceeded else RunState.COMPLETED), "every run ends"
+    assert not exceeded or run.text.startswith("budget exceeded: tokens ")
+    record(BudgetUsed(3.0))
+    assert run.budget_seconds == 3.0
     assert run.tool_calls <= budget
     assert run.turns <= budget + 1
     assert run.failed_tool_calls <= run.tool_calls

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from luftpause.runtime.ports import Json, ModelAnswer, ModelCall, ModelTurn, ServerState, ToolResult, ToolSpec, TurnError
+from luftpause.runtime.ports import Decision, Json, ModelAnswer, ModelCall, ModelTurn, ServerState, ToolResult, ToolSpec, TurnError
 
 Say = ModelAnswer | TurnError | Callable[[ModelTurn], Awaitable[ModelAnswer]]
 
@@ -27,6 +27,8 @@ class ScriptedModel:
     def __init__(self, *script: Say, served: Sequence[str] = ("m",)) -> None:
         self.script = script
         self.served = tuple(served)
+        self.classifying: tuple[str, ...] = ()
+        self.questions: list[tuple[str, str, Sequence[str] | None, str]] = []
         self.turns: list[ModelTurn] = []
         self.ended: list[str] = []
         self.asked = 0
@@ -44,15 +46,25 @@ class ScriptedModel:
     async def end_run(self, run: str) -> None:
         self.ended.append(run)
 
+    async def classifiers(self) -> tuple[str, ...]:
+        return self.classifying
+
+    async def decide(self, model: str, text: str, labels: Sequence[str] | None, caller: str) -> Decision:
+        self.questions.append((model, text, labels, caller))
+        chosen = list(labels or ("spam", "ham"))
+        return Decision(chosen[0], {chosen[0]: 0.75, chosen[1]: 0.25}, tuple(chosen[2:]), model)
+
     async def models(self) -> tuple[str, ...]:
         self.asked += 1
         await asyncio.sleep(0)
         return self.served
 
 
-def spec(name: str, schema: Json | None = None, *, read_only: bool = False, idempotent: bool = False) -> ToolSpec:
+def spec(
+    name: str, schema: Json | None = None, *, read_only: bool = False, idempotent: bool = False, destructive: bool = False
+) -> ToolSpec:
     given = schema if schema is not None else {"type": "object", "properties": {"q": {"type": "string"}}}
-    return ToolSpec(name, "server", name, f"The tool {name}.", given, read_only=read_only, idempotent=idempotent)
+    return ToolSpec(name, "server", name, f"The tool {name}.", given, read_only, idempotent, destructive)
 
 
 class CountingTools:
@@ -69,6 +81,9 @@ class CountingTools:
 
     def servers(self) -> tuple[ServerState, ...]:
         return (ServerState("server", self.connected, tools=len(self.specs)),)
+
+    def on_change(self, told: Callable[[], None]) -> None:
+        del told
 
     async def ready(self, seconds_max: float) -> None:
         del seconds_max

@@ -24,6 +24,7 @@ class Housekeeping:
         model: ModelClient,
         journal: Journal,
         entries: dict[str, Entry],
+        forget: Callable[[str], None],
         *,
         retention_seconds: float,
         clock: Clock,
@@ -32,6 +33,7 @@ class Housekeeping:
         self._model = model
         self._journal = journal
         self._entries = entries
+        self._forget = forget
         self._retention_seconds = retention_seconds
         self._clock = clock
         self._wall = wall
@@ -64,15 +66,13 @@ class Housekeeping:
             log.warning("the journal could not be compacted", error=str(error))
         else:
             for handle in drop:
-                self._entries.pop(handle, None)
+                self._forget(handle)
         finally:
             self._compacting = False
 
     def _too_old(self) -> list[str]:
-        """Ended runs with nothing unfinished below them."""
+        """The runs of trees that have ended altogether: what a subtree has used counts for as long as one of its runs is kept."""
         oldest = self._wall() - self._retention_seconds
-        return [
-            handle
-            for handle, entry in self._entries.items()
-            if entry.ended and (entry.run.ended_at or 0) < oldest and all(each.ended for each in subtree(self._entries, entry))
-        ]
+        roots = (entry for entry in self._entries.values() if entry.parent is None)
+        trees = ([*subtree(root)] for root in roots if root.ended)
+        return [entry.handle for tree in trees if all(each.ended and (each.run.ended_at or 0) < oldest for each in tree) for entry in tree]

@@ -107,12 +107,13 @@ class Journal:
         lines = self._lines.setdefault(run, Lines())
         if lines.seq != expected_seq:
             raise ValueError(f"{run}: the journal is at event {lines.seq}, not {expected_seq}")
+        finished = lines.finished
         data: list[bytes] = []
         for seq, event in enumerate(events, expected_seq):
             line = encode(run, seq, event)
             lines.add(seq, len(line), event)
             data.append(line)
-        if lines.finished:
+        if lines.finished and not finished:
             self._spare += lines.bytes_all - lines.bytes_kept
         done = self._writer.put(Write(run, b"".join(data), _need(events)))
         if expected_seq == 0:
@@ -172,11 +173,14 @@ class Journal:
         return load(self._file.lines())
 
     def _kept(self, gone: frozenset[str], finished: set[str]) -> Iterator[bytes]:
+        ended: set[str] = set()
         for _, line in self._file.lines():
             entry = decode(line)
             if not isinstance(entry, Entry) or entry.run in gone:
                 continue
-            if entry.run not in finished or lasting(entry.event):
+            if entry.run not in finished or entry.run in ended or lasting(entry.event):
+                if isinstance(entry.event, Finished):
+                    ended.add(entry.run)
                 yield line.removesuffix(b"\r") + b"\n"
 
     def _ends(self) -> Iterator[Entry]:

@@ -23,7 +23,7 @@ class Lines(Struct):
     def add(self, seq: int, size: int, event: Event) -> None:
         self.seq = seq + 1
         self.bytes_all += size
-        if lasting(event):
+        if self.finished or lasting(event):
             self.bytes_kept += size
         self.finished = self.finished or isinstance(event, Finished)
 
@@ -39,7 +39,7 @@ class Loaded(Struct, frozen=True):
 
 
 def lasting(event: Event) -> bool:
-    """Does compaction keep this event of a finished run?"""
+    """Does compaction keep this event of a finished run? What comes behind its end stays in any case."""
     return isinstance(event, Created | Finished)
 
 

@@ -5,6 +5,9 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from msgspec.structs import replace
+
+from luftpause.kit.clock import Clock
 from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.logs import Log
 from luftpause.runtime.core.choose import allowed
@@ -15,9 +18,9 @@ from luftpause.runtime.core.interpret import interpret
 from luftpause.runtime.core.retries import wait_seconds
 from luftpause.runtime.core.text import shorten, whole
 from luftpause.runtime.cpu_budget import CpuBudget
-from luftpause.runtime.entries import Entry
+from luftpause.runtime.entries import Effects, Entry
 from luftpause.runtime.ports import Json, ModelAnswer, ModelClient, ModelTurn, RunState, Toolbox, ToolResult, ToolSpec, TurnError
-from luftpause.runtime.recorder import Effects, ending
+from luftpause.runtime.recorder import ending
 
 Record = Callable[[Entry, Event], Awaitable[Effects]]
 Sleep = Callable[[float], Awaitable[None]]
@@ -31,32 +34,36 @@ log = Log("runtime")
 class Loop:
     """`record` journals an event; what it returns is to be done next, and is on disk already."""
 
-    def __init__(self, config: RuntimeConfig, model: ModelClient, tools: Toolbox, record: Record, sleep: Sleep) -> None:
+    def __init__(self, config: RuntimeConfig, model: ModelClient, tools: Toolbox, record: Record, clock: Clock, sleep: Sleep) -> None:
         self._config = config
         self._model = model
         self._tools = tools
         self._record = record
+        self._clock = clock
         self._sleep = sleep
 
     async def drive(self, entry: Entry, effects: Effects) -> None:
         """Until the run has ended. Cancelling it stops the turn or the tool calls that are under way."""
-        while effects:
-            first = effects[0]
+        while effects or entry.run.round is not None:
+            first = effects[0] if effects else None
             if isinstance(first, AskModel):
                 effects = await self._record(entry, await self._turn(entry, with_tools=first.with_tools))
+            elif len(effects) == 1 and isinstance(first, StartCall) and not entry.run.waiting:
+                effects = await self._call(entry, first)
             else:
-                effects = await self._calls(entry, effects)
+                effects = await self._round(entry, effects)
 
     async def _turn(self, entry: Entry, *, with_tools: bool) -> Event:
         """The event of its answer; that of the run's failure when it gave none."""
         offered = allowed(self._tools.tools(), entry.run.created.tools) if with_tools else {}
+        asked_at = self._clock()
         answer = await self._answer(entry, offered)
         if isinstance(answer, str):
             return ending(entry.run, RunState.FAILED, answer)
         found = interpret(entry.run, answer, offered, CpuBudget(INTERPRET_SECONDS))
         for note in found.notes:
             log.warning(note, run=entry.handle)
-        return found.event
+        return replace(found.event, seconds=self._since(asked_at))
 
     async def _answer(self, entry: Entry, offered: dict[str, ToolSpec]) -> ModelAnswer | str:
         """What the model said, or why it can't be asked any more."""
@@ -100,22 +107,36 @@ class Loop:
             "are up, then spawn it again"
         )
 
-    async def _calls(self, entry: Entry, effects: Effects) -> Effects:
-        calls = [effect for effect in effects if isinstance(effect, StartCall)]
-        if len(calls) == 1:
-            return await self._call(entry, calls[0])
+    async def _round(self, entry: Entry, effects: Effects) -> Effects:
+        """Calls at the same time, and those that decisions bring, until something else is to be done: the next turn, or nothing."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._call(entry, call)) for call in calls]
-        return tuple(effect for task in tasks for effect in task.result())
+            working = {group.create_task(self._call(entry, effect)) for effect in effects if isinstance(effect, StartCall)}
+            hearing = group.create_task(entry.decided.get())
+            rest: Effects = ()
+            while not rest and not entry.run.state.ended:
+                await asyncio.wait({*working, hearing}, return_when=asyncio.FIRST_COMPLETED)
+                follows = [effect for task in working if task.done() for effect in task.result()]
+                working = {task for task in working if not task.done()}
+                if hearing.done():
+                    follows.extend(hearing.result())
+                    hearing = group.create_task(entry.decided.get())
+                working |= {group.create_task(self._call(entry, effect)) for effect in follows if isinstance(effect, StartCall)}
+                rest = tuple(effect for effect in follows if isinstance(effect, AskModel))
+            hearing.cancel()
+        return rest
 
     async def _call(self, entry: Entry, call: StartCall) -> Effects:
         arguments: Json = json.loads(call.arguments)
+        called_at = self._clock()
         try:
             result = await self._tools.call(call.name, arguments, entry.run.created.traceparent)
         except Exception as error:  # noqa: BLE001  (a tool never ends a run)
             log.error("the toolbox has a fault", run=entry.handle, tool=call.name, error=repr(error))  # noqa: TRY400  (no exception())
             result = ToolResult(f"Error: {error}" if str(error) else f"Error: {type(error).__name__}", failed=True)
-        return await self._record(entry, CallEnded(call.id, self._readable(result), failed=result.failed))
+        return await self._record(entry, CallEnded(call.id, self._readable(result), failed=result.failed, seconds=self._since(called_at)))
+
+    def _since(self, began: float) -> float:
+        return round(max(0.0, self._clock() - began), 3)
 
     def _readable(self, result: ToolResult) -> str:
         """Never empty, never longer than `tool_result_chars_max` and a note."""

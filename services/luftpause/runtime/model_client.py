@@ -5,7 +5,7 @@ import datetime
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, Final, Self, cast
@@ -15,8 +15,9 @@ import httpx
 
 from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.logs import Log
+from luftpause.runtime.decisions import decision_of
 from luftpause.runtime.model_stream import EVENT_BYTES_MAX, AnswerBuilder, EventSplitter, StreamError
-from luftpause.runtime.ports import Json, ModelAnswer, ModelTurn, TurnError
+from luftpause.runtime.ports import Decision, Json, ModelAnswer, ModelTurn, TurnError
 
 RETRY_SECONDS: Final = 1.0
 SHORT_SECONDS: Final = 10.0  # for requests that ask no engine
@@ -68,6 +69,29 @@ class DataplaneClient:
                 self._log.debug("the dataplane did not take the end of a run", run=run, status=answer.status_code)
 
     async def models(self) -> tuple[str, ...]:
+        return await self._served("generative")
+
+    async def classifiers(self) -> tuple[str, ...]:
+        return await self._served("classifier")
+
+    async def decide(self, model: str, text: str, labels: Sequence[str] | None, caller: str) -> Decision:
+        asked: Json = {"model": model, "input": text}
+        if labels is not None:
+            asked["labels"] = list(labels)
+        headers = [(b"content-type", b"application/json"), *_caller_header(caller)]
+        try:
+            async with asyncio.timeout(self._turn_seconds_max):
+                answer = await self._http.post(f"{self._url}/v1/decide", headers=headers, content=json.dumps(asked).encode())
+        except TimeoutError:
+            message = f"the decision took longer than {self._turn_seconds_max:g} s (runtime.turn_seconds_max)"
+            raise TurnError(message, retry_after_s=None) from None
+        except httpx.HTTPError as error:
+            raise TurnError(self._unreachable(error), retry_after_s=RETRY_SECONDS) from error
+        if answer.status_code != 200:
+            raise _refusal(answer.status_code, answer.headers, answer.content)
+        return decision_of(answer.content, model)
+
+    async def _served(self, kind: str) -> tuple[str, ...]:
         try:
             answer = await self._http.get(f"{self._url}/v1/models", timeout=SHORT_SECONDS)
         except httpx.HTTPError as error:
@@ -79,7 +103,7 @@ class DataplaneClient:
             entries = [cast("Json", entry) for entry in cast("list[object]", listed) if isinstance(entry, dict)]
         except (ValueError, KeyError, TypeError, RecursionError):
             raise TurnError(f"{self._url}/v1/models did not answer with a list of models", retry_after_s=None) from None
-        return tuple(str(entry["id"]) for entry in entries if entry.get("id") and entry.get("kind", "generative") == "generative")
+        return tuple(str(entry["id"]) for entry in entries if entry.get("id") and entry.get("kind", "generative") == kind)
 
     async def _ask(self, turn: ModelTurn) -> ModelAnswer:
         request = self._http.build_request("POST", f"{self._url}/v1/chat/completions", headers=_headers(turn), content=_body(turn))
@@ -136,12 +160,15 @@ def _headers(turn: ModelTurn) -> list[tuple[bytes, bytes]]:
         (b"x-luftpause-run-id", turn.run.encode()),
         (b"x-luftpause-class", turn.service_class.value.encode()),
     ]
-    caller = "".join(character for character in turn.caller if character.isprintable()).strip()
-    if caller:
-        headers.append((b"x-luftpause-caller", caller.encode("utf-8", "replace")))
+    headers += _caller_header(turn.caller)
     if turn.traceparent:
         headers.append((b"traceparent", turn.traceparent.encode("ascii", "ignore")))
     return headers
+
+
+def _caller_header(caller: str) -> list[tuple[bytes, bytes]]:
+    caller = "".join(character for character in caller if character.isprintable()).strip()
+    return [(b"x-luftpause-caller", caller.encode("utf-8", "replace"))] if caller else []
 
 
 def _body(turn: ModelTurn) -> bytes:

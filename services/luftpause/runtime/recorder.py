@@ -7,15 +7,13 @@ from msgspec.structs import replace
 
 from luftpause.kit.clock import Clock
 from luftpause.runtime.core.advance import finished
-from luftpause.runtime.core.commit import commit
-from luftpause.runtime.core.effects import AskModel, StartCall
-from luftpause.runtime.core.events import Event, Finished
+from luftpause.runtime.core.budgets import Passed
+from luftpause.runtime.core.commit import Circumstances, commit
+from luftpause.runtime.core.events import BudgetUsed, Event, Finished
 from luftpause.runtime.core.model import Run
-from luftpause.runtime.entries import Entry
+from luftpause.runtime.entries import Effects, Entry
 from luftpause.runtime.journal import Journal
 from luftpause.runtime.ports import RunState, Toolbox
-
-Effects = tuple[AskModel | StartCall, ...]
 
 
 class Over(Exception):  # noqa: N818  (no fault: somebody else ended the run)
@@ -23,10 +21,20 @@ class Over(Exception):  # noqa: N818  (no fault: somebody else ended the run)
 
 
 class Recorder:
-    """Absorbs events into entries and journals them; `on_end` is called when a run's end is on disk."""
+    """Absorbs events into entries and journals them.
+
+    `on_end` is called when a run's end is on disk; `on_exceeded` when a run has used up the budget of this entry.
+    """
 
     def __init__(
-        self, journal: Journal, tools: Toolbox, *, clock: Clock, wall: Callable[[], float], on_end: Callable[[Entry], None]
+        self,
+        journal: Journal,
+        tools: Toolbox,
+        *,
+        clock: Clock,
+        wall: Callable[[], float],
+        on_end: Callable[[Entry], None],
+        on_exceeded: Callable[[Entry, Passed], None],
     ) -> None:
         self.stopping = False
         self._journal = journal
@@ -34,6 +42,7 @@ class Recorder:
         self._clock = clock
         self._wall = wall
         self._on_end = on_end
+        self._on_exceeded = on_exceeded
 
     async def record(self, entry: Entry, event: Event) -> Effects:
         """The effects that follow; all is on disk, so they may be carried out. Raises Over."""
@@ -43,34 +52,52 @@ class Recorder:
 
     async def commit(self, entry: Entry, run: Run | None, event: Event) -> Effects:
         """As `record`, for a run that may be none yet. Raises LuftpauseError as `Journal.append`."""
-        effects, done = self._append(entry, run, event)
+        effects, done = self.put(entry, run, event)
         await asyncio.shield(done)  # a run that is cancelled now has recorded this all the same
         return effects
 
     def end(self, entry: Entry, state: RunState, text: str) -> None:
         """End a run from outside its loop; `on_end` tells when that is on disk."""
-        self._append(entry, entry.run, ending(entry.run, state, text))
+        self.put(entry, entry.run, ending(entry.run, state, text))
 
     def age(self, entry: Entry) -> float:
         """Seconds; by the wall clock for a run that an earlier process began."""
         since = self._wall() - entry.run.created.at if entry.began is None else self._clock() - entry.began
         return round(max(0.0, since), 3)
 
-    def _append(self, entry: Entry, run: Run | None, event: Event) -> tuple[Effects, asyncio.Future[None]]:
-        at, seconds = self._wall(), self.age(entry)
+    def put(self, entry: Entry, run: Run | None, event: Event) -> tuple[Effects, asyncio.Future[None]]:
+        """Absorb at once; the effects may be carried out when the future is done. Its errors are those of `Journal.append`."""
+        at, seconds, now = self._wall(), self.age(entry), self._clock()
         if isinstance(event, Finished):
             event = replace(event, at=at, seconds=seconds)
-        made = commit(run, event, at=at, seconds=seconds, repeatable=self._repeatable)
+        passed: list[tuple[Entry, Passed]] = []
+
+        def over(after: Run) -> tuple[Passed, float | None] | None:
+            passed.extend(entry.over(run, after, now))
+            if not passed:
+                return None
+            above, limit = passed[0]
+            return limit, above.budget_seconds(now) if above is entry else None
+
+        made = commit(run, event, Circumstances(at, seconds, self._repeatable, over))
         done = self._journal.append(entry.handle, self._journal.seq(entry.handle), made.events)
+        entry.spent(run, made.run)
         entry.run = made.run
+        if entry.counting_since is not None and any(isinstance(each, BudgetUsed) for each in made.events):
+            entry.counting_since = now
         done.add_done_callback(lambda future: self._on_disk(entry, made.run, future))
+        for above, limit in passed:
+            self._on_exceeded(above, limit)
         return made.effects, done
 
     def _on_disk(self, entry: Entry, run: Run, done: asyncio.Future[None]) -> None:
         if done.cancelled() or done.exception() is not None:
             return  # whoever awaits it hears of it
+        had, waited = entry.ended, entry.shown.waiting if entry.shown is not None else ()
         entry.shown = run
-        if run.state.ended:
+        if run.waiting != waited or (run.state.ended and not had):
+            entry.wake()
+        if run.state.ended and not had:
             entry.note = ""
             self._on_end(entry)
             entry.release()

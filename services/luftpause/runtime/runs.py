@@ -2,31 +2,36 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeVar
 
 from luftpause.kit.clock import Clock, monotonic
 from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.errors import LuftpauseError
 from luftpause.kit.ids import new_run_id
 from luftpause.kit.logs import Log
+from luftpause.runtime import approving, waiting
+from luftpause.runtime.budgets import Budgets, Later, later
+from luftpause.runtime.core.budgets import Passed
 from luftpause.runtime.core.events import Created, Resumed
 from luftpause.runtime.core.model import Run
-from luftpause.runtime.core.view import view
-from luftpause.runtime.entries import Entry, Waiter, ancestors, subtree
+from luftpause.runtime.core.view import Around, view
+from luftpause.runtime.deciding import Models
+from luftpause.runtime.entries import Effects, Entry, barred, subtree
 from luftpause.runtime.housekeeping import Housekeeping
 from luftpause.runtime.journal import Journal
 from luftpause.runtime.journal_load import Loaded
 from luftpause.runtime.loop import Loop, Sleep
-from luftpause.runtime.ports import ModelClient, RunState, RunView, ServiceClass, SpawnRequest, Toolbox
-from luftpause.runtime.recorder import Effects, Over, Recorder
+from luftpause.runtime.ports import Decided, Decision, ModelClient, RunState, RunView, ServiceClass, SpawnRequest, Toolbox
+from luftpause.runtime.recorder import Over, Recorder
 from luftpause.runtime.refusals import bad_argument, stopping, too_many_runs, unknown_handle
-from luftpause.runtime.spawning import Models, check_request, created
+from luftpause.runtime.spawning import check_request, created
 
 STOP_SECONDS: Final = 2.0  # for tools that don't listen when they are cancelled
 
 log = Log("runtime")
+T = TypeVar("T")
 
 
 class RunService:
@@ -42,6 +47,7 @@ class RunService:
         clock: Clock = monotonic,
         wall: Callable[[], float] = time.time,
         sleep: Sleep = asyncio.sleep,
+        later: Later = later,
         owner_lives: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """`owner_lives`: an owner that is gone (a session that ended) keeps nobody out."""
@@ -52,13 +58,17 @@ class RunService:
         self._owner_lives = owner_lives
         self._wall = wall
         self._entries: dict[str, Entry] = {}
+        self._by_task: dict[str, str] = {}
         self._unfinished = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._tools_ready: asyncio.Task[None] | None = None
         self._models = Models(model, config.default_model)
-        self._recorder = Recorder(journal, tools, clock=clock, wall=wall, on_end=self._on_end)
-        self._loop = Loop(config, model, tools, self._recorder.record, sleep)
-        self._house = Housekeeping(model, journal, self._entries, retention_seconds=config.retention_seconds, clock=clock, wall=wall)
+        self._recorder = Recorder(journal, tools, clock=clock, wall=wall, on_end=self._on_end, on_exceeded=self._on_exceeded)
+        self._budgets = Budgets(self._recorder, self._stop, clock, later)
+        self._loop = Loop(config, model, tools, self._recorder.record, clock, sleep)
+        self._house = Housekeeping(
+            model, journal, self._entries, self._drop, retention_seconds=config.retention_seconds, clock=clock, wall=wall
+        )
 
     # ---- life -----------------------------------------------------------------------------------------------------
 
@@ -71,13 +81,17 @@ class RunService:
         if self._entries:
             log.info("read the journal", runs=len(self._entries), resumed=len(unfinished) - len(loaded.lost), lost=len(loaded.lost))
         self._tools_ready = self._task(self._tools.ready(self._config.tools_ready_seconds))
+        self._budgets.check(self._entries.values())
         for entry in unfinished:
             self._resume(entry, loaded.lost.get(entry.handle))
+        for entry in self._entries.values():
+            self._budgets.start(entry)
         self._task(self._house.tidy())
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._recorder.stopping = True
+        self._budgets.stop(self._entries.values())
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -87,23 +101,24 @@ class RunService:
                 waiter.stop(stopping())
 
     def _take(self, loaded: Loaded) -> None:
-        for handle, run in loaded.runs.items():
-            self._entries[handle] = Entry(run)
-            self._entries[handle].shown = run
-        for handle, run in loaded.runs.items():
-            if run.created.parent in self._entries:
-                self._entries[run.created.parent].children.append(handle)
+        for run in loaded.runs.values():
+            entry = self._add(Entry(run, self._entries.get(run.created.parent or "")))
+            entry.shown = run
+            entry.spent(None, run)
 
     def _resume(self, entry: Entry, lost: str | None) -> None:
-        parent = entry.run.created.parent
+        if entry.run.state.ended:
+            return  # its budget was used up
+        above = barred(entry.parent)
         if lost is not None:
             self._recorder.end(
                 entry, RunState.FAILED, f"{lost}; what the run did can't be told for sure, so it was not taken up again. Spawn it anew"
             )
-        elif any(above.run.state is RunState.CANCELLED for above in ancestors(self._entries, parent)):
-            self._recorder.end(entry, RunState.CANCELLED, "cancelled with its parent")
+        elif above is not None:
+            self._recorder.end(entry, RunState.CANCELLED, above[1])
         else:
-            self._start(entry, lambda: self._recorder.record(entry, Resumed(self._wall())))
+            effects, done = self._recorder.put(entry, entry.run, Resumed(self._wall()))  # now, before anybody decides an approval
+            self._start(entry, lambda: _after(done, effects))
 
     # ---- what clients ask -----------------------------------------------------------------------------------------
 
@@ -127,15 +142,38 @@ class RunService:
         )
         return await self._create(event, parent)
 
-    async def wait(self, handles: Sequence[str], mode: Literal["all", "any"], timeout_s: float, owner: str | None) -> tuple[RunView, ...]:
+    async def wait(
+        self,
+        handles: Sequence[str],
+        mode: Literal["all", "any"],
+        timeout_s: float,
+        owner: str | None,
+        approvals_known: Collection[str] | None = None,
+    ) -> tuple[RunView, ...]:
         if not handles:
             raise bad_argument("handles", "it is empty; name at least one")
         entries = {handle: self._find(handle, owner) for handle in handles}
         if timeout_s > 0:
             pending = [entry for entry in entries.values() if not entry.ended]
             if mode == "all" or len(pending) == len(entries):
-                await self._ended(pending, len(pending) if mode == "all" else 1, timeout_s)
+                await self._ended(pending, len(pending) if mode == "all" else 1, timeout_s, approvals_known)
         return tuple(self._view(entries[handle]) for handle in handles)
+
+    async def approve(self, handle: str, allow: bool, approval_id: str | None, owner: str | None) -> Decided:
+        entry = self._find(handle, owner)
+        # A task of its own: a decision that is on its way to the disk is carried out, even when whoever gave it has left.
+        answering = self._task(approving.answer(entry, allow, approval_id, self._recorder, self._wall()))
+        verdict, first = await asyncio.shield(answering)
+        return Decided(verdict.approval, verdict.tool, verdict.allowed, first, self._view(entry))
+
+    async def approval_over(self, handle: str, approval_id: str, owner: str | None) -> bool | None:
+        return await approving.over(self._find(handle, owner), approval_id)
+
+    async def decide(self, text: str, labels: Sequence[str] | None, model: str | None, caller: str) -> Decision:
+        return await self._models.decide(text, labels, model, caller)
+
+    def of_task(self, task_id: str, owner: str | None) -> RunView:
+        return self._view(self._find(self._by_task.get(task_id, task_id), owner))
 
     def view(self, handle: str, owner: str | None) -> RunView:
         return self._view(self._find(handle, owner))
@@ -144,14 +182,13 @@ class RunService:
         return tuple(self._view(entry) for entry in self._entries.values() if entry.shown and entry.run.created.owner == owner)
 
     def everything(self) -> tuple[RunView, ...]:
-        """All runs, whoever they belong to: for the status page."""
         return tuple(self._view(entry) for entry in self._entries.values() if entry.shown)
 
     async def cancel(self, handle: str, owner: str | None) -> RunView:
         entry = self._find(handle, owner)
-        unfinished = [each for each in subtree(self._entries, entry) if not each.ended]
+        unfinished = [each for each in subtree(entry) if not each.ended]
         for each in unfinished:
-            self._cancel(each)
+            self._stop(each, "cancelled")
         await self._ended(unfinished, len(unfinished), None)
         return self._view(entry)
 
@@ -167,28 +204,26 @@ class RunService:
         return owns is None or owns == asks or not self._owner_lives(owns)
 
     def _check_parent(self, request: SpawnRequest) -> Entry | None:
-        """Raises LuftpauseError if it isn't known, or if it or a run above it was cancelled."""
+        """Raises LuftpauseError if it isn't known, or if it or a run above it was cancelled or has used up its budget."""
         if request.parent is None:
             return None
         parent = self._find(request.parent, request.owner)
-        for above in ancestors(self._entries, parent.handle):
-            if above.run.state is RunState.CANCELLED or above.cancel_asked:
-                raise bad_argument("parent", f"{above.handle} was cancelled, so it gets no more children")
+        if found := barred(parent):
+            above, why = found
+            what = f"has its {why}" if above.run.exceeded is not None else "was cancelled"
+            raise bad_argument("parent", f"{above.handle} {what}, so it gets no more children")
         return parent
 
     async def _create(self, event: Created, parent: Entry | None) -> RunView:
-        entry = Entry(Run(created=event), began=self._clock())
-        self._entries[event.handle] = entry
+        entry = self._add(Entry(Run(created=event), parent, began=self._clock()))
         self._unfinished += 1
-        if parent is not None:
-            parent.children.append(event.handle)
         creating = self._task(self._begin(entry, event))
         try:
             await asyncio.shield(creating)
         except asyncio.CancelledError:
             if self._recorder.stopping:
                 raise stopping() from None
-            self._cancel(entry)  # the client left before it had the handle: nobody could ever ask for this run
+            self._stop(entry, "cancelled")  # the client left before it had the handle: nobody could ever ask for this run
             raise
         return self._view(entry)
 
@@ -199,42 +234,38 @@ class RunService:
             self._forget(entry)
             raise
         if entry.cancel_asked:
-            self._cancel(entry)
+            above = barred(entry.parent)
+            self._stop(entry, above[1] if above else "cancelled")
         else:
+            self._budgets.start(entry)
             self._start(entry, lambda: _done(effects))
 
-    def _cancel(self, entry: Entry) -> None:
+    def _stop(self, entry: Entry, text: str) -> None:
+        """End it now, whatever it does."""
         if entry.shown is None:
             entry.cancel_asked = True
-        elif not entry.run.state.ended:
-            if entry.task is not None:
-                entry.task.cancel()
-            self._recorder.end(entry, RunState.CANCELLED, "cancelled")
-
-    async def _ended(self, entries: Iterable[Entry], count: int, timeout_s: float | None) -> None:
-        """Until `count` of these have ended, or the time is over."""
-        if not count:
             return
+        if entry.task is not None:
+            entry.task.cancel()
+        if not entry.run.state.ended:
+            self._recorder.end(entry, RunState.CANCELLED, text)
+
+    async def _ended(
+        self, entries: Sequence[Entry], count: int, timeout_s: float | None, approvals_known: Collection[str] | None = None
+    ) -> None:
         if self._recorder.stopping:
             raise stopping()
-        waiter = Waiter(count)
-        waiting = list(entries)
-        for entry in waiting:
-            entry.waiters.add(waiter)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await waiter.done
-        except TimeoutError:
-            pass
-        finally:
-            for entry in waiting:
-                entry.waiters.discard(waiter)
+        await waiting.ended(entries, count, timeout_s, approvals_known)
 
     def _view(self, entry: Entry) -> RunView:
-        run = entry.shown or entry.run
-        children = tuple(handle for handle in entry.children if handle in self._entries)
-        note = "waiting for room on the disk" if self._journal.waiting else entry.note
-        return view(run, seconds=self._recorder.age(entry), children=children, note=note)
+        around = Around(
+            seconds=self._recorder.age(entry),
+            children=tuple(child.handle for child in entry.children),
+            note="waiting for room on the disk" if self._journal.waiting else entry.note,
+            subtree=entry.subtree,
+            budget_seconds=entry.budget_seconds(self._clock()),
+        )
+        return view(entry.shown or entry.run, around)
 
     # ---- tasks ----------------------------------------------------------------------------------------------------
 
@@ -257,6 +288,9 @@ class RunService:
             if not entry.run.state.ended and not self._recorder.stopping:
                 self._recorder.end(entry, RunState.FAILED, f"internal error: {what}; this is a fault of luftpause, please report it")
 
+    def _on_exceeded(self, entry: Entry, limit: Passed) -> None:
+        self._budgets.exceeded(entry, limit)
+
     def _on_end(self, entry: Entry) -> None:
         run = entry.run
         self._unfinished -= 1
@@ -266,13 +300,13 @@ class RunService:
 
     # ---- small things ---------------------------------------------------------------------------------------------
 
-    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
         return task
 
-    def _task_done(self, task: asyncio.Task[None]) -> None:
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # whoever awaits it hears of it
@@ -280,12 +314,29 @@ class RunService:
     def _forget(self, entry: Entry) -> None:
         """A run that could not be created."""
         self._unfinished -= 1
-        self._entries.pop(entry.handle, None)
-        parent = self._entries.get(entry.run.created.parent or "")
-        if parent is not None:
-            parent.children.remove(entry.handle)
+        self._drop(entry.handle)
+        if entry.parent is not None:
+            entry.parent.children.remove(entry)
         entry.release()
+
+    def _drop(self, handle: str) -> None:
+        entry = self._entries.pop(handle, None)
+        if entry is not None:
+            self._by_task.pop(entry.run.created.task_id or "", None)
+
+    def _add(self, entry: Entry) -> Entry:
+        self._entries[entry.handle] = entry
+        if entry.run.created.task_id is not None:
+            self._by_task[entry.run.created.task_id] = entry.handle
+        if entry.parent is not None:
+            entry.parent.children.append(entry)
+        return entry
 
 
 async def _done(effects: Effects) -> Effects:
+    return effects
+
+
+async def _after(done: asyncio.Future[None], effects: Effects) -> Effects:
+    await asyncio.shield(done)
     return effects

@@ -5,7 +5,7 @@ from pathlib import Path
 from luftpause.runtime.core.advance import advance
 from luftpause.runtime.core.effects import StartCall
 from luftpause.runtime.core.events import Resumed
-from luftpause.runtime.core.view import view
+from luftpause.runtime.core.view import Around, view
 from luftpause.runtime.journal_load import load
 from luftpause.runtime.ports import RunState, ServiceClass
 
@@ -18,7 +18,7 @@ def test_format_1() -> None:
     assert (loaded.lost, loaded.damaged) == ({}, ())
     finished, refused, cancelled, hanging = loaded.runs.values()
 
-    shown = view(finished, seconds=0)
+    shown = view(finished, Around(seconds=0))
     assert (shown.state, shown.answer, shown.turns, shown.tool_calls, shown.failed_tool_calls) == (RunState.COMPLETED, "42 \ufffd", 4, 3, 1)
     assert (shown.prompt_tokens, shown.completion_tokens, shown.cached_tokens) == (40, 8, 16)
     assert (finished.created.owner, finished.created.caller, finished.created.tools) == ("principal", "me", ("lookup", "s*"))

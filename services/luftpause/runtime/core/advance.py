@@ -6,12 +6,26 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from luftpause.runtime.core import history
-from luftpause.runtime.core.effects import AskModel, Finish, RunStep, StartCall
-from luftpause.runtime.core.events import Answered, CallEnded, CallStarted, Created, Event, Finished, Resumed
-from luftpause.runtime.core.model import Call, CallPhase, Round, Run
+from luftpause.runtime.core.budgets import told
+from luftpause.runtime.core.effects import AskApproval, AskModel, Effect, Finish, RunStep, StartCall
+from luftpause.runtime.core.events import (
+    Answered,
+    ApprovalAnswered,
+    ApprovalAsked,
+    BudgetUsed,
+    CallEnded,
+    CallStarted,
+    Created,
+    Event,
+    Finished,
+    Resumed,
+    Shortened,
+)
+from luftpause.runtime.core.model import Call, CallPhase, Round, Run, Verdict
 from luftpause.runtime.ports import RunState
 
 BUDGET_SPENT = "Error: tool-call budget spent"
+DECLINED = "Error: the user declined this tool call"
 INTERRUPTED = (
     "Error: this tool call was interrupted by a restart and may have happened. It was not repeated. "
     "Check its effect before you make it again."
@@ -19,7 +33,7 @@ INTERRUPTED = (
 
 
 def advance(run: Run | None, event: Event) -> RunStep:
-    """Absorb one event. Pure. `run` is None for `Created` only; an ended run takes no more events.
+    """Absorb one event. Pure. `run` is None for `Created` only; an ended run takes no more events but `BudgetUsed`.
 
     Raises ValueError where an event can't belong to the run: the journal is damaged, or the shell has a fault.
     """
@@ -27,6 +41,8 @@ def advance(run: Run | None, event: Event) -> RunStep:
         if not isinstance(event, Created):
             raise ValueError(f"a run begins with created, not with {type(event).__name__}")
         return _settle(Run(created=event, messages=history.opening(event)))
+    if isinstance(event, BudgetUsed):
+        return _budget_used(run, event)
     return RunStep(run) if run.state.ended else _absorb(run, event)
 
 
@@ -40,16 +56,24 @@ def fold(events: Iterable[Event]) -> RunStep:
     return step
 
 
-def _absorb(run: Run, event: Event) -> RunStep:
+def _absorb(run: Run, event: Event) -> RunStep:  # noqa: C901, PLR0911  (one line for each event)
     match event:
         case Created():
             raise ValueError(f"{run.handle} was created twice")
         case Answered():
             return _answered(run, event)
+        case ApprovalAsked():
+            return _approval_asked(run, event)
+        case ApprovalAnswered():
+            return _approval_answered(run, event)
         case CallStarted():
             return _call_started(run, event)
         case CallEnded():
             return _call_ended(run, event)
+        case Shortened():
+            return RunStep(replace(run, messages=history.shortened(run, event.chars_max)))
+        case BudgetUsed():
+            return _budget_used(run, event)
         case Resumed():
             return _resumed(run)
         case Finished():
@@ -66,14 +90,21 @@ def _settle(run: Run) -> RunStep:
     if all(call.phase is CallPhase.ENDED for call in run.round.calls):
         messages = (*run.messages, *history.complete_round(run.round))
         return _settle(replace(run, messages=messages, round=None))
-    if run.created.parallel_tool_calls:
-        return RunStep(run, tuple(_start(call) for call in run.round.calls if call.phase is CallPhase.WAITING))
-    pending = next(call for call in run.round.calls if call.phase is not CallPhase.ENDED)
-    return RunStep(run, (_start(pending),) if pending.phase is CallPhase.WAITING else ())
+    open_calls = [call for call in run.round.calls if call.phase is not CallPhase.ENDED]
+    ready = open_calls if run.created.parallel_tool_calls else open_calls[:1]
+    return RunStep(run, _orders(run, [call for call in ready if call.phase is CallPhase.WAITING]))
 
 
-def _start(call: Call) -> StartCall:
-    return StartCall(id=call.asked.id, name=call.asked.name, arguments=call.asked.arguments)
+def _orders(run: Run, calls: Iterable[Call]) -> tuple[Effect, ...]:
+    orders: list[Effect] = []
+    questions = run.questions
+    for call in calls:
+        if call.must_ask:
+            questions += 1
+            orders.append(AskApproval(call.asked.id, f"approval-{questions}"))
+        else:
+            orders.append(StartCall(id=call.asked.id, name=call.asked.name, arguments=call.asked.arguments))
+    return tuple(orders)
 
 
 def _answered(run: Run, event: Answered) -> RunStep:
@@ -85,6 +116,8 @@ def _answered(run: Run, event: Answered) -> RunStep:
         prompt_tokens=run.prompt_tokens + event.prompt_tokens,
         completion_tokens=run.completion_tokens + event.completion_tokens,
         cached_tokens=run.cached_tokens + event.cached_tokens,
+        turn_seconds=run.turn_seconds + event.seconds,
+        truncated=event.finish_reason == "length",
     )
     if event.calls:
         return _calls(run, event)
@@ -124,9 +157,48 @@ def _calls(run: Run, event: Answered) -> RunStep:
     )
 
 
+def _approval_asked(run: Run, event: ApprovalAsked) -> RunStep:
+    def ask(call: Call) -> Call:
+        if call.phase is not CallPhase.WAITING or not call.must_ask:
+            raise ValueError(f"{run.handle}: nobody is to be asked about tool call {event.id}")
+        return replace(call, phase=CallPhase.ASKED, approval=event.approval, asked_at=event.at)
+
+    return RunStep(replace(_with_call(run, event.id, ask), questions=run.questions + 1))
+
+
+def _approval_answered(run: Run, event: ApprovalAnswered) -> RunStep:
+    """An allowed call is made now; one that was declined has ended."""
+    asked = next((call for call in run.waiting if call.approval == event.approval), None)
+    if asked is None:
+        raise ValueError(f"{run.handle} doesn't wait for {event.approval}")
+
+    def answer(call: Call) -> Call:
+        if event.allowed:
+            return replace(call, phase=CallPhase.WAITING, allowed=True)
+        return replace(call, phase=CallPhase.ENDED, result=DECLINED)
+
+    run = replace(
+        _with_call(run, asked.asked.id, answer),
+        failed_tool_calls=run.failed_tool_calls + (not event.allowed),
+        verdicts=(*run.verdicts, Verdict(event.approval, asked.asked.name, event.allowed)),
+    )
+    return _settle(run)
+
+
+def _budget_used(run: Run, event: BudgetUsed) -> RunStep:
+    """Past a limit an unfinished run is cancelled; a finished one only takes note."""
+    run = replace(run, budget_seconds=event.seconds)
+    if run.exceeded is None:
+        run = replace(run, exceeded=event.exceeded, exceeded_used=event.used)
+    passed = told(run)
+    if passed is None or run.state.ended:
+        return RunStep(run)
+    return RunStep(run, (Finish(RunState.CANCELLED, passed.message),))
+
+
 def _call_started(run: Run, event: CallStarted) -> RunStep:
     def start(call: Call) -> Call:
-        if call.phase is not CallPhase.WAITING:
+        if call.phase is not CallPhase.WAITING or call.must_ask:
             raise ValueError(f"{run.handle}: tool call {event.id} was started twice")
         return replace(call, phase=CallPhase.STARTED, repeatable=event.repeatable)
 
@@ -140,7 +212,7 @@ def _call_ended(run: Run, event: CallEnded) -> RunStep:
         return replace(call, phase=CallPhase.ENDED, result=event.text)
 
     run = _with_call(run, event.id, end)
-    return _settle(replace(run, failed_tool_calls=run.failed_tool_calls + event.failed))
+    return _settle(replace(run, failed_tool_calls=run.failed_tool_calls + event.failed, tool_seconds=run.tool_seconds + event.seconds))
 
 
 def _with_call(run: Run, call_id: str, change: Callable[[Call], Call]) -> Run:
@@ -183,6 +255,12 @@ def finished(run: Run, state: RunState, text: str, *, at: float, seconds: float)
         prompt_tokens=run.prompt_tokens,
         completion_tokens=run.completion_tokens,
         cached_tokens=run.cached_tokens,
+        turn_seconds=run.turn_seconds,
+        tool_seconds=run.tool_seconds,
+        truncated=run.truncated and state is RunState.COMPLETED,
+        budget_seconds=run.budget_seconds,
+        exceeded=run.exceeded,
+        exceeded_used=run.exceeded_used,
     )
 
 
@@ -200,4 +278,12 @@ def _finished(run: Run, event: Finished) -> Run:
         prompt_tokens=event.prompt_tokens,
         completion_tokens=event.completion_tokens,
         cached_tokens=event.cached_tokens,
+        turn_seconds=event.turn_seconds,
+        tool_seconds=event.tool_seconds,
+        truncated=event.truncated,
+        budget_seconds=event.budget_seconds,
+        exceeded=event.exceeded,
+        exceeded_used=event.exceeded_used,
+        verdicts=run.verdicts,
+        questions=run.questions,
     )

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from luftpause.runtime.core.advance import advance, finished
-from luftpause.runtime.core.effects import AskModel, Finish, StartCall
-from luftpause.runtime.core.events import CallStarted, Event
+from luftpause.runtime.core.budgets import Passed
+from luftpause.runtime.core.effects import AskApproval, AskModel, Effect, Finish, StartCall
+from luftpause.runtime.core.events import ApprovalAsked, CallStarted, Event
 from luftpause.runtime.core.model import Run
+from luftpause.runtime.ports import RunState
 
 
 class Commit(Struct, frozen=True):
@@ -19,10 +21,22 @@ class Commit(Struct, frozen=True):
     effects: tuple[AskModel | StartCall, ...]
 
 
-def commit(run: Run | None, event: Event, *, at: float, seconds: float, repeatable: Callable[[str], bool]) -> Commit:
-    """Absorb `event` and what follows from it at once: the start of its calls, the end of the run.
+class Circumstances(Struct, frozen=True):
+    """What the core can't know. `at`: now; `seconds`: the run's age; `repeatable`: may a call of the tool of this name be made twice?
 
-    `at`: now; `seconds`: the run's age; `repeatable`: may a call of the tool of this name be made twice? Raises ValueError as `advance`.
+    `over`: the limit that a run above this one has passed, or the run itself (then with the seconds of its budget), if it is now as given.
+    """
+
+    at: float
+    seconds: float
+    repeatable: Callable[[str], bool]
+    over: Callable[[Run], tuple[Passed, float | None] | None] = lambda _: None
+
+
+def commit(run: Run | None, event: Event, now: Circumstances) -> Commit:
+    """Absorb `event` and what follows from it at once: questions, the start of calls, the end of the run, which a budget may bring about.
+
+    Raises ValueError as `advance`.
     """
     pending: deque[Event] = deque([event])
     events: list[Event] = []
@@ -31,15 +45,38 @@ def commit(run: Run | None, event: Event, *, at: float, seconds: float, repeatab
         events.append(pending.popleft())
         step = advance(run, events[-1])
         run = step.run
+        ending = _over(run, now) if len(events) == 1 and not run.state.ended else None
+        if ending is not None:
+            pending.append(ending)
+            continue
         for effect in step.effects:
-            match effect:
-                case AskModel():
-                    effects.append(effect)
-                case StartCall():
-                    effects.append(effect)
-                    pending.append(CallStarted(effect.id, repeatable=repeatable(effect.name)))
-                case Finish(state, text):
-                    pending.append(finished(run, state, text, at=at, seconds=seconds))
+            if isinstance(effect, AskModel | StartCall):
+                effects.append(effect)
+            if follows := _follows(run, effect, now):
+                pending.append(follows)
     if run is None:
         raise ValueError("nothing was committed")
     return Commit(run, tuple(events), tuple(effects))
+
+
+def _over(run: Run, now: Circumstances) -> Event | None:
+    """The event that ends a run whose own budget, or one above it, is used up."""
+    found = now.over(run)
+    if found is None:
+        return None
+    passed, own_seconds = found
+    if own_seconds is not None:
+        return passed.event(own_seconds)
+    return finished(run, RunState.CANCELLED, passed.message, at=now.at, seconds=now.seconds)
+
+
+def _follows(run: Run, effect: Effect, now: Circumstances) -> Event | None:
+    match effect:
+        case AskModel():
+            return None
+        case StartCall():
+            return CallStarted(effect.id, repeatable=now.repeatable(effect.name))
+        case AskApproval():
+            return ApprovalAsked(effect.id, effect.approval, now.at)
+        case Finish(state, text):
+            return finished(run, state, text, at=now.at, seconds=now.seconds)

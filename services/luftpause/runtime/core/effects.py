@@ -1,7 +1,4 @@
-"""What does the core order the shell to do?
-
-`AskApproval` will stand here beside these when approvals are built.
-"""
+"""What does the core order the shell to do?"""
 
 from msgspec import Struct
 
@@ -23,6 +20,13 @@ class StartCall(Struct, frozen=True):
     arguments: str  # JSON text of an object
 
 
+class AskApproval(Struct, frozen=True):
+    """Journal `ApprovalAsked`; `ApprovalAnswered` follows when a person has decided."""
+
+    id: str
+    approval: str
+
+
 class Finish(Struct, frozen=True):
     """Journal `Finished` together with the event that caused this."""
 
@@ -30,7 +34,7 @@ class Finish(Struct, frozen=True):
     text: str
 
 
-Effect = AskModel | StartCall | Finish
+Effect = AskModel | StartCall | AskApproval | Finish
 
 
 class RunStep(Struct, frozen=True):

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from luftpause.runtime.core.events import AskedCall, Created
 from luftpause.runtime.core.model import Round, Run
+from luftpause.runtime.core.text import CUT_NOTE, shorten
 from luftpause.runtime.ports import Json, ToolSpec
 
 DEFAULT_SYSTEM = (
@@ -15,6 +16,7 @@ DEFAULT_SYSTEM = (
     "When you know enough, answer in plain text: the answer is all that your caller sees."
 )
 NO_ANSWER = "(no answer)"
+NOTE_CHARS_MAX = 100
 ASK_AGAIN = "Your answer was empty. Answer the task now, in plain text."
 
 
@@ -33,6 +35,21 @@ def complete_round(done: Round) -> tuple[Json, ...]:
     calls = [_call(each.asked) for each in done.calls]
     results: list[Json] = [{"role": "tool", "tool_call_id": each.asked.id, "content": each.result} for each in done.calls]
     return ({"role": "assistant", "content": done.content, "tool_calls": calls}, *results)
+
+
+def shortened(run: Run, chars_max: int) -> tuple[Json, ...]:
+    """The history with tool results older than the last round cut. Results that were cut so before stay as they are."""
+    messages = run.messages
+    rounds = [index for index, message in enumerate(messages) if message.get("tool_calls")]
+    older = len(messages) if run.round is not None or not rounds else rounds[-1]
+    return tuple(_shorter(message, chars_max) if index < older else message for index, message in enumerate(messages))
+
+
+def _shorter(message: Json, chars_max: int) -> Json:
+    text: str = message["content"]
+    if message["role"] != "tool" or (CUT_NOTE.search(text) and len(text) <= chars_max + NOTE_CHARS_MAX):
+        return message
+    return {**message, "content": shorten(text, chars_max)}
 
 
 def used_ids(run: Run) -> set[str]:

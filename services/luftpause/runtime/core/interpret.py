@@ -7,9 +7,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from luftpause.runtime.core import history, loose_json
 from luftpause.runtime.core.arguments import Accepted, Rejected, check, unchecked
+from luftpause.runtime.core.choose import matches
 from luftpause.runtime.core.events import Answered, AskedCall
 from luftpause.runtime.core.model import Run
 from luftpause.runtime.core.recover import recover
@@ -61,7 +63,7 @@ def interpret(run: Run, answer: ModelAnswer, offered: Mapping[str, ToolSpec], li
     for index, call in enumerate(calls):
         call_id = _fresh_id(run, index, call, taken)
         made, note = _asked(call_id, call, offered, answer.finish_reason, limit)
-        asked.append(made)
+        asked.append(_with_approval(run, made, offered))
         notes += [note] if note else []
     event = Answered(
         content=content,
@@ -99,6 +101,15 @@ def _asked(call_id: str, call: ModelCall, offered: Mapping[str, ToolSpec], finis
         case accepted:
             note = f"{tool.name} was called unvalidated: {accepted.unvalidated}" if accepted.unvalidated else ""
             return AskedCall(call_id, name, loose_json.dump(accepted.arguments)), note
+
+
+def _with_approval(run: Run, call: AskedCall, offered: Mapping[str, ToolSpec]) -> AskedCall:
+    """A call that is going to be made waits for a person if its tool says so, or the spawn did."""
+    tool = offered.get(call.name)
+    if tool is None or call.rejected:
+        return call
+    named = any(matches(tool, pattern) for pattern in run.created.approve_tools)
+    return replace(call, approval=True) if named or tool.needs_approval else call
 
 
 def minted_id(run: Run, index: int) -> str:

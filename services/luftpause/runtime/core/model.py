@@ -5,11 +5,12 @@ from enum import Enum
 from msgspec import Struct
 
 from luftpause.runtime.core.events import AskedCall, Created
-from luftpause.runtime.ports import Json, RunState
+from luftpause.runtime.ports import BudgetKind, Json, RunState
 
 
 class CallPhase(Enum):
     WAITING = "waiting"  # not made yet
+    ASKED = "asked"  # for a person to decide
     STARTED = "started"  # it may have happened
     ENDED = "ended"
 
@@ -21,6 +22,21 @@ class Call(Struct, frozen=True):
     phase: CallPhase = CallPhase.WAITING
     repeatable: bool = False
     result: str = ""
+    approval: str = ""  # the name of the question, once it was asked
+    asked_at: float = 0.0
+    allowed: bool = False
+
+    @property
+    def must_ask(self) -> bool:
+        return self.asked.approval and not self.allowed
+
+
+class Verdict(Struct, frozen=True):
+    """What a person said to the question `approval`."""
+
+    approval: str
+    tool: str
+    allowed: bool
 
 
 class Round(Struct, frozen=True):
@@ -50,10 +66,24 @@ class Run(Struct, frozen=True):
     recoveries: int = 0  # turns in a row whose calls were recovered from text
     empty_answers: int = 0  # in a row
     resumes: int = 0
+    turn_seconds: float = 0.0
+    tool_seconds: float = 0.0
+    truncated: bool = False  # the last answer ended at its length limit
+    verdicts: tuple[Verdict, ...] = ()
+    questions: int = 0  # approvals that were ever asked for
+    budget_seconds: float = 0.0  # of its own budget, when they were last written down
+    exceeded: BudgetKind | None = None
+    exceeded_used: float = 0.0
 
     @property
     def handle(self) -> str:
         return self.created.handle
+
+    @property
+    def waiting(self) -> tuple[Call, ...]:
+        """The calls that wait for a person."""
+        calls = self.round.calls if self.round else ()
+        return tuple(call for call in calls if call.phase is CallPhase.ASKED)
 
     @property
     def tools_left(self) -> bool:

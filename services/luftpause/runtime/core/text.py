@@ -1,8 +1,11 @@
 """How is text from outside made fit for a journal line and for the next turn?"""
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from luftpause.runtime.core.json_types import is_list, is_object
+
+CUT_NOTE: Final = re.compile(r"\n\[cut: [\d,]+ of [\d,]+ characters shown\]\Z")
 
 
 def whole(text: str) -> str:
