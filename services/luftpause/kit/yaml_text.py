@@ -57,6 +57,8 @@ def parse(text: str, name: str, environment: Mapping[str, str] | None = None) ->
             loader.dispose()
     except yaml.YAMLError as error:
         raise ConfigError(f"{name}{_at(error)}: not valid YAML: {_why(error, text)}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{name}: nested deeper than {DEPTH_MAX} levels") from error
     except ValueError as error:  # a date that is none
         raise ConfigError(f"{name}: not valid YAML: {error}") from error
     values = _expanded(raw, (), mistakes, os.environ if environment is None else environment)

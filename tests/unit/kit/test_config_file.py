@@ -202,3 +202,8 @@ def test_a_mistake_in_the_environment_names_the_variable(name: str, value: str, 
 
 def test_anchors_may_not_nest_without_end(tmp_path: Path) -> None:
     assert "nested deeper" in mistake(tmp_path, "log: &a\n  level: *a\n")
+
+
+@pytest.mark.parametrize("depth", [40, 5_000, 100_000])
+def test_brackets_may_not_nest_without_end(tmp_path: Path, depth: int) -> None:
+    assert "nested deeper than 32 levels" in mistake(tmp_path, "replicas: " + "[" * depth + "]" * depth)
