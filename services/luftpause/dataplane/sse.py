@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 END_OF_EVENT: Final = re.compile(rb"\n\r?\n")
+END_BYTES: Final = 2  # of an end of an event that may still lack its last byte
 DONE: Final = b"[DONE]"
 
 
@@ -23,7 +24,7 @@ class Lines:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._skipping = False
-        self.tail = b""
+        self.tail: bytes | bytearray = b""  # grows in place: a long line may come in pieces of a few bytes
         self.given_up = False
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -35,18 +36,31 @@ class Lines:
             self._skipping = False
             data = data[end + 1 :]
         if self.tail:
-            data = self.tail + data
+            if b"\n" not in data:
+                self._lengthen(data)
+                return []
+            data = bytes(self.tail) + data
         lines = data.split(b"\n")
         self.tail = lines.pop()
         if len(self.tail) > self._bytes_max:
-            self.tail = b""
-            self._skipping = self.given_up = True
+            self._give_up()
         return lines
+
+    def _lengthen(self, data: bytes) -> None:
+        if not isinstance(self.tail, bytearray):
+            self.tail = bytearray(self.tail)
+        self.tail += data
+        if len(self.tail) > self._bytes_max:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self.tail = b""
+        self._skipping = self.given_up = True
 
     def rest(self) -> bytes:
         """What is left when the stream ends without a last line end."""
         tail, self.tail = self.tail, b""
-        return tail
+        return bytes(tail)
 
 
 def data_of(line: bytes) -> bytes:
@@ -65,30 +79,32 @@ class EventFilter:
     def __init__(self, drop: Callable[[bytes], bool], bytes_max: int) -> None:
         self._drop = drop
         self._bytes_max = bytes_max
-        self._held: bytes = b""
+        self._held = bytearray()
         self._passing = False  # the event at hand was too long: pass it up to its end
 
     def feed(self, data: bytes) -> bytes:
-        data = b"".join((self._held, data))
+        held = self._held
+        fresh = max(0, len(held) - END_BYTES)  # what is held has no end yet; one may have begun in its last bytes
+        held += data
         kept: list[bytes] = []
         at = 0
-        for match in END_OF_EVENT.finditer(data):
-            event = data[at : match.end()]
-            at = match.end()
+        for end in [match.end() for match in END_OF_EVENT.finditer(held, fresh)]:
+            event = bytes(held[at:end])
+            at = end
             if self._passing or not self._dropped(event):
                 kept.append(event)
             self._passing = False
-        self._held = data[at:]
-        if self._passing or len(self._held) > self._bytes_max:
-            # The last two bytes may be the first half of the blank line that ends the event.
-            kept.append(self._held[:-2])
-            self._held = self._held[-2:]
+        del held[:at]
+        if self._passing or len(held) > self._bytes_max:
+            kept.append(bytes(held[:-END_BYTES]))
+            del held[:-END_BYTES]
             self._passing = True
         return b"".join(kept)
 
     def rest(self) -> bytes:
         """What is left when the stream ends."""
-        held, self._held = self._held, b""
+        held = bytes(self._held)
+        self._held.clear()
         return b"" if held and not self._passing and self._dropped(held) else held
 
     def _dropped(self, event: bytes) -> bool:

@@ -1,5 +1,8 @@
 """Are lines and events found however a stream is cut, within bounded memory?"""
 
+from collections.abc import Callable
+from time import thread_time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,3 +76,12 @@ def test_an_incomplete_event_at_the_end_passes_unless_it_is_to_be_dropped() -> N
     for last, passes in ((b"data: drop", b""), (b"data: dro", b"data: dro"), (b"data: keep\n", b"data: keep\n")):
         chosen = EventFilter(lambda text: text == b"drop", 100)
         assert chosen.feed(last) + chosen.rest() == passes
+
+
+@pytest.mark.parametrize("feed", [Lines(300_000).feed, EventFilter(lambda _: False, 300_000).feed], ids=["lines", "filter"])
+def test_a_long_event_in_tiny_pieces_is_not_read_again_with_each(feed: Callable[[bytes], object]) -> None:
+    event = b"data: " + b"x" * 250_000
+    began = thread_time()
+    for at in range(0, len(event), 4):
+        feed(event[at : at + 4])
+    assert thread_time() - began < 1, "it took 3 s where each piece looked at all before it"
