@@ -82,8 +82,8 @@ class CountingTools:
     def servers(self) -> tuple[ServerState, ...]:
         return (ServerState("server", self.connected, tools=len(self.specs)),)
 
-    def on_change(self, told: Callable[[], None]) -> None:
-        del told
+    def on_change(self, tell: Callable[[], None]) -> None:
+        del tell
 
     async def ready(self, seconds_max: float) -> None:
         del seconds_max

@@ -133,10 +133,11 @@ def ancestors(entry: Entry | None) -> Iterator[Entry]:
 
 
 def barred(entry: Entry | None) -> tuple[Entry, str] | None:
-    """A run from this one upwards under which nothing may run any more, and why."""
+    """A run from this one upwards under which nothing may run any more, and why. A budget explains more than a cancellation."""
     for above in ancestors(entry):
         if over := told(above.run):
             return above, over.message
+    for above in ancestors(entry):
         if above.run.state is RunState.CANCELLED or above.cancel_asked:
             return above, "cancelled with its parent"
     return None
