@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.fake_scheduler import FakeScheduler, replica
 from tests.support.plane import STREAM_BODY, client_of, post, running_plane
-from tests.support.raw_engine import STREAM_HEAD, Talk, chunked, raw_engine
+from tests.support.raw_engine import STREAM_HEAD, Talk, chunked, json_answer, raw_engine
 
 TEXT = b'data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\n'
 EXTENDED = b"1;%b\r\n\n\r\n" % (b"x" * 4000)  # a byte that costs 4,000
@@ -46,3 +46,22 @@ async def test_an_empty_answer_with_trailers_without_end_is_502() -> None:
             answer = await client.ask(post(STREAM_BODY))
             await asyncio.wait_for(engine.talks[0].gone.wait(), 2)
     assert (answer.status, answer.error["message"]) == (502, "engine a: sent a malformed answer (endless trailers)")
+
+
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+async def test_an_answer_that_nobody_takes_is_thrown_away_with_its_connection(connection: str) -> None:
+    """The engine is done, and what is left waits here: not for ever."""
+    big = json_answer(b'{"x":"' + b"y" * 12_000_000 + b'"}')
+
+    async def behave(talk: Talk) -> None:
+        await talk.send(big)
+
+    async with raw_engine(behave) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url))
+        async with running_plane(scheduler, slow_reader_seconds=0.5) as plane, client_of(plane) as client:
+            client.writer.transport.pause_reading()
+            await client.send(post(connection=connection))
+            await scheduler.all_over(10)
+            async with asyncio.timeout(5):
+                while plane._server.server_state.connections:
+                    await asyncio.sleep(0.05)  # the sweep sees it within 250 ms of the limit
