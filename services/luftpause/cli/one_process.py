@@ -16,6 +16,7 @@ from luftpause.dataplane.app import plane_of
 from luftpause.dataplane.forgetful import NoMemory
 from luftpause.dataplane.ledger import Ledger
 from luftpause.dataplane.ledger_link import LedgerLink
+from luftpause.dataplane.metrics import LinkMetrics
 from luftpause.dataplane.turns import Ask, Kind, ReturnReason, TurnClass, Usage
 from luftpause.kit import protocol, serve
 from luftpause.kit.clock import Clock, monotonic
@@ -48,7 +49,7 @@ async def run(config: Config, *, announce: Path | None = None, watcher: Watcher 
         follow = await stack.enter_async_context(scheduler_app.following(watcher, stop))
         scheduler = await stack.enter_async_context(scheduler_app.running(config))
         link = InProcessLink(config.dataplane.name, scheduler.host, scheduler.sessions, memory_seconds=config.dataplane.memory_seconds)
-        plane = plane_of(config, link)
+        plane = plane_of(config, link, LinkMetrics(link.ledger, lambda: scheduler.host.waiting))
         link.join()
         await plane.start()
         follow(scheduler)
@@ -116,6 +117,7 @@ class InProcessLink(LedgerLink[events.Event]):
             await asyncio.sleep(self._alive_seconds / 2)
             self.ledger.tick()
             now = self._session.heard = self._clock()
+            self._session.facts = self.ledger.tally.facts.total()
             lists = now - listed >= self._list_seconds
             if lists:
                 listed = now

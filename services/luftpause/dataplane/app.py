@@ -3,21 +3,26 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from socket import socket
 from typing import Final
 
 import uvicorn
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 
 from luftpause.dataplane.api import make_api, methods_of
 from luftpause.dataplane.collecting import IdleCollector
 from luftpause.dataplane.door import Door
 from luftpause.dataplane.http import Conn, protocol_of
 from luftpause.dataplane.link import SessionLink
+from luftpause.dataplane.metrics import LinkMetrics, LoopLag, PlaneMetrics
+from luftpause.dataplane.metrics_page import add_metrics
 from luftpause.dataplane.relay import Relay
 from luftpause.dataplane.sweep import Sweep
 from luftpause.dataplane.turns import Scheduler
+from luftpause.dataplane.workers import OWN, Worker
 from luftpause.kit import auth
 from luftpause.kit.config import Config, DataplaneConfig
 from luftpause.kit.errors import ConfigError
@@ -33,17 +38,17 @@ KEY_BYTES_MAX: Final = 64
 log = Log("dataplane")
 
 
-async def serve(config: Config, *, announce: Path | None = None) -> None:
-    """Run the dataplane until SIGTERM or SIGINT; writes where it listens to `announce`."""
+async def serve(config: Config, *, announce: Path | None = None, worker: Worker | None = None) -> None:
+    """Run the dataplane until SIGTERM or SIGINT; writes where it listens to `announce`. `worker`: it is one of several."""
     link = SessionLink(config.dataplane, config.auth)
-    plane = plane_of(config, link)
+    plane = plane_of(config, link, LinkMetrics(link.ledger, lambda: link.facts_waiting), worker)
     async with stop_signals() as stop:
         session = asyncio.create_task(link.run())
         asked = asyncio.create_task(stop.asked.wait())
         try:
             await plane.start()
             plane.collect_when_idle()
-            announce_to(announce, {"http": plane.url})
+            announce_to(announce, {"http": plane.url, **({OWN: plane.own_url} if worker is not None else {})})
             await asyncio.wait({session, asked, plane.serving}, return_when=asyncio.FIRST_COMPLETED)
             await plane.stop(stop.now)
         finally:
@@ -54,16 +59,27 @@ async def serve(config: Config, *, announce: Path | None = None) -> None:
                 await session
 
 
-def plane_of(config: Config, scheduler: Scheduler) -> "Dataplane":
-    """A dataplane as it is configured. Raises ConfigError."""
-    return Dataplane(config.dataplane, scheduler, auth.tokens(config.auth.tokens_file), metrics_open=config.auth.metrics_open)
+def plane_of(config: Config, scheduler: Scheduler, metrics: Collector, worker: Worker | None = None) -> "Dataplane":
+    """A dataplane as it is configured, which shows `metrics` too. Raises ConfigError."""
+    tokens = auth.tokens(config.auth.tokens_file)
+    collectors = (metrics, ProcessCollector(registry=None))
+    return Dataplane(
+        config.dataplane, scheduler, tokens, metrics_open=config.auth.metrics_open, collectors=collectors, worker=worker
+    )  # fmt: skip
 
 
 class Dataplane:
     """Everything but the way to the scheduler."""
 
     def __init__(
-        self, config: DataplaneConfig, scheduler: Scheduler, tokens: auth.Tokens | None = None, *, metrics_open: bool = False
+        self,
+        config: DataplaneConfig,
+        scheduler: Scheduler,
+        tokens: auth.Tokens | None = None,
+        *,
+        metrics_open: bool = False,
+        collectors: Sequence[Collector] = (),
+        worker: Worker | None = None,
     ) -> None:
         self._config = config
         self._tokens = tokens or auth.Tokens()
@@ -91,17 +107,27 @@ class Dataplane:
                 backlog=BACKLOG,
             )
         )
+        self._lag = LoopLag()
+        self._worker = worker
+        state = self._server.server_state
+        own = PlaneMetrics(self.door.answers, self.relay.upstreams.flows, self._lag, lambda: len(state.connections))
+        add_metrics(api, (own, *collectors), worker)
+        self.own_url = ""  # of this worker alone
         self.serving: asyncio.Task[None]  # since `start`; ends with the server
         self.url = ""
 
     async def start(self) -> None:
         """Listen. Raises LuftpauseError if the address can't be used."""
         config = self._config
-        sock = listen(config.host, config.port, option="dataplane.port")
-        self.url = url_of(sock)
+        socks = [listen(config.host, config.port, option="dataplane.port", shared=self._worker is not None)]
+        self.url = url_of(socks[0])
+        if self._worker is not None:
+            socks.append(listen("127.0.0.1", 0, option="dataplane.host"))
+            self.own_url = url_of(socks[1])
         auth.warn_if_open(log, config.host, self._tokens)
         self.sweep.start()
-        self.serving = asyncio.create_task(self._server.serve(sockets=[sock]), name="dataplane http")
+        self._lag.start()
+        self.serving = asyncio.create_task(self._server.serve(sockets=socks), name="dataplane http")
         await self._server.listening.wait()
         log.info("listening", url=self.url)
 
@@ -123,6 +149,7 @@ class Dataplane:
         self.relay.kill()
         await self._end_server()
         self.sweep.stop()
+        self._lag.stop()
 
     async def _end_server(self) -> None:
         self._server.leave()

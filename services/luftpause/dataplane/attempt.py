@@ -197,9 +197,10 @@ class Attempt:
         self._turn.answered(status, observer.seen)
         last = raw if self._emit is None else self._emit(raw, payload, True)
         conn = self._conn
-        if first or last:
-            conn.headed = True
-            conn.write(first + last if first else last)
+        if first:
+            conn.write_head(first + last)
+        elif last:
+            conn.write(last)
         conn.finish()
 
     def expire(self, now: float) -> None:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from luftpause.dataplane.answers import Answers
 from luftpause.dataplane.bridge import Bridge
 from luftpause.dataplane.reader import Reader
 from luftpause.dataplane.rejection import Rejection
@@ -51,6 +52,7 @@ class Door:
         *,
         metrics_open: bool = False,
     ) -> None:
+        self.answers = Answers((*relayed, *OPEN_PATHS, METRICS, "/v1/models"))
         self.config = config
         self.sweep = sweep
         self.stopping = False

@@ -183,11 +183,13 @@ class Conn(asyncio.Protocol):
 
     def answer(self, data: bytes) -> None:
         """A complete answer, head and body."""
+        self.door.answers.add(self._reader.path, data)
         self.write(data)
         self.finish()
 
     def write_head(self, data: bytes) -> None:
         self.headed = True
+        self.door.answers.add(self._reader.path, data)
         self.write(data)
 
     def finish(self) -> None:

@@ -5,7 +5,7 @@ Sans I/O: facts go to `send`, orders are methods, callbacks go to the turns' wai
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
@@ -15,6 +15,7 @@ from luftpause.dataplane.announced import Listed, read_replicas
 from luftpause.dataplane.ended import EndedRuns
 from luftpause.dataplane.memory import Memory
 from luftpause.dataplane.seeking import Seekers
+from luftpause.dataplane.tally import Tally
 from luftpause.dataplane.turns import Ask, Found, Placement, Refusal, Replica, ReturnReason, Usage, Waiter
 from luftpause.dataplane.waiting import Parked, Turn
 from luftpause.dataplane.words import Words
@@ -52,6 +53,7 @@ class Ledger(Generic[F]):
         self.contacted = False
         self.replicas: Mapping[str, Replica] = MappingProxyType({})
         self.counts: Counter[str] = Counter()
+        self.tally = Tally()
         self._clock = clock
         self._words = words
         self._send = send
@@ -79,7 +81,7 @@ class Ledger(Generic[F]):
         self.contacted = True
         now = self._clock()
         for run, principal, when in self._ended.since(now):
-            self._send(self._words.run_ended(run, principal, when, now))
+            self._say("run_ended", self._words.run_ended(run, principal, when, now))
         for turn in self._turns.values():
             if not turn.replica:
                 self._request(turn)
@@ -95,6 +97,15 @@ class Ledger(Generic[F]):
         """The turns that have a place."""
         return [turn_id for turn_id, turn in self._turns.items() if turn.replica]
 
+    @property
+    def sessions(self) -> int:
+        """Begun since the start."""
+        return self._sessions
+
+    def turns(self) -> Collection[Turn]:
+        """Those that are held (without replica) or in flight."""
+        return self._turns.values()
+
     def tick(self) -> None:
         """Once a second: give up places on replicas that nobody announced."""
         now = self._clock()
@@ -108,6 +119,7 @@ class Ledger(Generic[F]):
         if ask.turn in self._turns:
             raise ValueError(f"turn {ask.turn} was asked for before")
         turn = self._turns[ask.turn] = Turn(wire.bounded(ask), waiter, self._clock())
+        self.tally.asked(ask)
         if self.line is Line.OPEN:
             self._request(turn)
 
@@ -121,7 +133,8 @@ class Ledger(Generic[F]):
         del self._turns[turn_id]
         self._parked.pop(turn_id, None)
         self.memory.withdrawn(self._clock(), turn_id, held_again=False)
-        self._say(self._words.abandoned(turn_id, turn.attempt))
+        self.tally.over(turn, "abandoned")
+        self._say("abandoned", self._words.abandoned(turn_id, turn.attempt))
 
     def give_back(self, turn_id: str, reason: ReturnReason) -> None:
         turn = self._turns.get(turn_id)
@@ -130,7 +143,8 @@ class Ledger(Generic[F]):
         replica, attempt = turn.replica, self._withdraw(turn, turn_id)
         if reason is ReturnReason.UNREACHABLE:  # a busy or limited one may have room later
             turn.without = (*turn.without, replica)
-        self._say(self._words.returned(turn_id, attempt, replica, reason))
+        self.tally.returns.add((replica, reason.value))
+        self._say("returned", self._words.returned(turn_id, attempt, replica, reason))
         if self.line is Line.OPEN and turn.asked_in != self._sessions:
             self._request(turn)  # this scheduler knows the turn from Hello only: it has not seen what was asked
 
@@ -145,29 +159,32 @@ class Ledger(Generic[F]):
     def started(self, turn_id: str) -> None:
         if (turn := self._in_flight(turn_id)) and not turn.started:
             turn.started = True
-            self._say_soon(self._words.started(turn_id, turn.attempt))
+            self._say_soon("started", self._words.started(turn_id, turn.attempt))
 
     def first_token(self, turn_id: str) -> None:
-        if self._in_flight(turn_id):
+        if turn := self._in_flight(turn_id):
             self.memory.first_token(turn_id)
-            self._say_soon(self._words.first_token(turn_id))
+            self.tally.first_token(turn, self._clock())
+            self._say_soon("first_token", self._words.first_token(turn_id))
 
     def tool_calls_seen(self, turn_id: str, ids: Sequence[str]) -> None:
         if self._in_flight(turn_id) and (ids := wire.ids(ids)):
             self.memory.tool_calls_seen(self._clock(), turn_id, ids)
-            self._say(self._words.tool_calls_seen(turn_id, ids))
+            self._say("tool_calls_seen", self._words.tool_calls_seen(turn_id, ids))
 
     def response_seen(self, turn_id: str, response: str) -> None:
         if self._in_flight(turn_id) and (known := wire.ids((response,))):
             self.memory.response_seen(self._clock(), turn_id, known[0])
-            self._say_soon(self._words.response_seen(turn_id, known[0]))
+            self._say_soon("response_seen", self._words.response_seen(turn_id, known[0]))
 
     def finished(self, turn_id: str, finish_reason: str, usage: Usage | None, *, paused: bool, tool_call_ids: Sequence[str] = ()) -> None:
         if turn := self._in_flight(turn_id):
             del self._turns[turn_id]
             ids = wire.ids(tool_call_ids)
-            self.memory.finished(self._clock(), turn_id, paused=paused, tool_call_ids=ids)
-            self._say(self._words.finished(turn_id, turn.attempt, finish_reason, usage, paused=paused, tool_call_ids=ids))
+            now = self._clock()
+            self.tally.finished(turn, now, usage, "paused" if paused else "finished")
+            self.memory.finished(now, turn_id, paused=paused, tool_call_ids=ids)
+            self._say("finished", self._words.finished(turn_id, turn.attempt, finish_reason, usage, paused=paused, tool_call_ids=ids))
 
     def failed(self, turn_id: str, reason: str) -> None:
         turn = self._in_flight(turn_id)
@@ -176,14 +193,15 @@ class Ledger(Generic[F]):
             return
         del self._turns[turn_id]
         self.memory.failed(self._clock(), turn_id)
-        self._say(self._words.failed(turn_id, turn.attempt, reason))
+        self.tally.over(turn, reason)
+        self._say("failed", self._words.failed(turn_id, turn.attempt, reason))
 
     def end_run(self, run: str, principal: str) -> None:
         self.memory.end_run(run, principal)
         now = self._clock()
         self._ended.add(now, run, principal)
         if self.line is Line.OPEN:
-            self._send(self._words.run_ended(run, principal, now, now))
+            self._say("run_ended", self._words.run_ended(run, principal, now, now))
             return
         for turn_id, turn in list(self._turns.items()):
             if not turn.replica and run in (turn.run, turn.ask.run) and turn.ask.principal == principal:
@@ -191,13 +209,13 @@ class Ledger(Generic[F]):
                 self._refuse(turn, Refusal(run, 409, "run_ended", f"run {run} was ended while this turn was held"))
 
     def suspect(self, replica: str, reason: str) -> None:
-        self._say(self._words.suspected(replica, reason))
+        self._say("suspected", self._words.suspected(replica, reason))
 
     def locate(self, response: str, principal: str, found: Found) -> str:
         """Ask which replica stores a response; returns the id of the query, for `unseek`. Without a session the answer is none, at once."""
         query = self._seekers.add(found)
         if self.line is Line.OPEN and (known := wire.ids((response,))):
-            self._send(self._words.locate(query, known[0], principal))
+            self._say("locate", self._words.locate(query, known[0], principal))
         else:
             self._seekers.answer(query, "")
         return query
@@ -210,24 +228,28 @@ class Ledger(Generic[F]):
         turn = self._turns.get(turn_id)
         return turn if turn is not None and turn.replica and turn_id not in self._parked else None
 
-    def _say(self, fact: F) -> None:
+    def _say(self, kind: str, fact: F) -> None:
         if self.line is not Line.CLOSED:
+            self.tally.facts[kind] += 1
             self._send(fact)
 
-    def _say_soon(self, fact: F) -> None:
+    def _say_soon(self, kind: str, fact: F) -> None:
         if self.line is not Line.CLOSED:
+            self.tally.facts[kind] += 1
             self._send_soon(fact)
 
     def _request(self, turn: Turn) -> None:
         turn.asked_in = self._sessions
         run = turn.run or turn.ask.run  # once the scheduler named its run, it stays that run
         now = self._clock()
+        self.tally.facts["requested"] += 1
         self._send(self._words.requested(turn.ask, attempt=turn.attempt, run=run, arrived=turn.arrived, now=now, without=turn.without))
 
     # ---- orders ---------------------------------------------------------------------------------------------------
 
-    def _asked(self, turn_id: str, attempt: int) -> Turn | None:
-        """The held turn that the order answers; None: there is none (counted)."""
+    def _asked(self, kind: str, turn_id: str, attempt: int) -> Turn | None:
+        """The held turn that the order `kind` answers; None: there is none (counted)."""
+        self.tally.orders[kind] += 1
         turn = self._turns.get(turn_id)
         if turn is None:
             self.counts["unknown_turn"] += 1
@@ -237,20 +259,21 @@ class Ledger(Generic[F]):
         return turn
 
     def held(self, turn_id: str, attempt: int, run: str, reason: str) -> None:
-        if turn := self._asked(turn_id, attempt):
+        if turn := self._asked("held", turn_id, attempt):
             turn.run = run
             self._tell(turn, lambda waiter: waiter.held(run, reason))
 
     def placed(self, turn_id: str, attempt: int, *, run: str, replica: str, turn_seq: int, why: str, held_ms: int) -> None:
         """`why` it was held; empty: it was not."""
-        turn = self._asked(turn_id, attempt)
+        turn = self._asked("placed", turn_id, attempt)
         if turn is None:
             if turn_id not in self._turns:  # whatever became of it: the place must not stay counted
-                self._say(self._words.abandoned(turn_id, attempt))
+                self._say("abandoned", self._words.abandoned(turn_id, attempt))
             return
         now = self._clock()
         turn.run, turn.replica = run, replica
         self._ended.resumed(run, turn.ask.principal)
+        self.tally.placed(turn, now, why)
         self.memory.placed(now, turn.ask, attempt=attempt, run=run, replica=replica, turn_seq=turn_seq)
         self._deliver(turn_id, turn, Parked(why, held_ms, now))
 
@@ -267,17 +290,18 @@ class Ledger(Generic[F]):
             self._parked[turn_id] = place
 
     def refused(self, turn_id: str, attempt: int, *, run: str, status: int, code: str, message: str, retry_after_s: int) -> None:
-        if turn := self._asked(turn_id, attempt):
+        if turn := self._asked("refused", turn_id, attempt):
             del self._turns[turn_id]
             self._refuse(turn, Refusal(run, status, code, message, retry_after_s))
 
     def announced(self, replicas: Iterable[Listed]) -> None:
         """All that there are."""
+        self.tally.orders["replicas"] += 1
         usable, unusable = read_replicas(replicas, self._environ)
         for name, reason in unusable.items():
             if self._unusable.get(name) != reason:
                 self._log.warning("can't use a replica", replica=name, reason=reason)
-                self._say(self._words.unusable(name, reason))
+                self._say("unusable", self._words.unusable(name, reason))
         self.replicas, self._unusable = MappingProxyType(usable), unusable
         for turn_id, place in list(self._parked.items()):
             if turn := self._turns.get(turn_id):
@@ -285,13 +309,16 @@ class Ledger(Generic[F]):
 
     def forgotten(self, run: str, principal: str) -> None:
         """Some dataplane ended it."""
+        self.tally.orders["run_forgotten"] += 1
         self.memory.end_run(run, principal)
 
     def located(self, query: str, replica: str) -> None:
+        self.tally.orders["located"] += 1
         if not self._seekers.answer(query, replica):
             self.counts["unknown_query"] += 1
 
     def _refuse(self, turn: Turn, refusal: Refusal) -> None:
+        self.tally.over(turn, "refused")
         self._tell(turn, lambda waiter: waiter.refused(refusal))
 
     def _tell(self, turn: Turn, say: Callable[[Waiter], None]) -> None:

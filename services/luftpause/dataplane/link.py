@@ -145,6 +145,11 @@ class SessionLink(LedgerLink[pb.Fact]):
         if self._session is not None:
             self._session.outbox.put_soon(fact)
 
+    @property
+    def facts_waiting(self) -> int:
+        """Not sent yet."""
+        return len(self._session.outbox) if self._session is not None else 0
+
     def delivering(self, replica: str) -> None:
         if self._session is not None:
             self._session.delivering.add(replica)

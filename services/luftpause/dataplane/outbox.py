@@ -24,6 +24,9 @@ class Outbox:
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
+    def __len__(self) -> int:
+        return len(self._facts)
+
     def put(self, fact: pb.Fact) -> None:
         self._append(fact)
         self._wake.set()

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from luftpause.dataplane.connection import Connection, Heads, Receiver
+from luftpause.dataplane.flows import Flow, Flows
 from luftpause.dataplane.sweep import Sweep
 from luftpause.dataplane.turns import Replica
 from luftpause.kit.config import DataplaneConfig
@@ -78,6 +79,7 @@ class Connecting:
 
     def expire(self, now: float) -> None:
         receiver = self._receiver
+        self._pool.flow.failed += 1
         self.abort()
         if receiver is not None:
             receiver.unreachable(f"no connection within {self._pool.config.connect_seconds:g} s")
@@ -89,6 +91,7 @@ class Connecting:
             return
         error = task.exception()
         if error is not None:
+            self._pool.flow.failed += 1
             if receiver is not None:
                 receiver.unreachable(_reason(error))
             return
@@ -104,9 +107,10 @@ class Connecting:
 class Pool:
     """The connections to one replica."""
 
-    def __init__(self, url: str, config: DataplaneConfig, sweep: Sweep) -> None:
+    def __init__(self, url: str, config: DataplaneConfig, sweep: Sweep, flow: Flow) -> None:
         self.origin = origin_of(url)
         self.url = url
+        self.flow = flow
         self.config = config
         self.idle_seconds = config.idle_seconds  # pydantic's attribute access is slow, and this is read per chunk
         self.sweep = sweep
@@ -121,6 +125,7 @@ class Pool:
         while idle:
             connection = idle.pop()
             if connection.usable:
+                self.flow.reused += 1
                 connection.send(out, receiver)
                 return
         self.connect(out, receiver)
@@ -154,13 +159,14 @@ class Upstreams:
         self._config = config
         self._sweep = sweep
         self._pools: dict[str, Pool] = {}
+        self.flows = Flows()
 
     def pool(self, replica: Replica) -> Pool:
         pool = self._pools.get(replica.name)
         if pool is None or pool.url != replica.url:
             if pool is not None:
                 pool.close()
-            pool = self._pools[replica.name] = Pool(replica.url, self._config, self._sweep)
+            pool = self._pools[replica.name] = Pool(replica.url, self._config, self._sweep, self.flows.of(replica.name))
         return pool
 
     def take_delivered(self) -> list[str]:

@@ -1,8 +1,13 @@
 """What does the ledger keep of a turn, from its ask to its end?"""
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from luftpause.dataplane.turns import Ask, Waiter
+
+if TYPE_CHECKING:
+    from luftpause.dataplane.tally import Row
 
 
 class Turn(Struct):
@@ -17,6 +22,8 @@ class Turn(Struct):
     replica: str = ""  # empty: held
     started: bool = False
     asked_in: int = 0  # the session
+    placed_at: float = 0.0
+    row: "Row | None" = None  # where it is counted, once placed
 
 
 class Parked(Struct, frozen=True):

@@ -61,9 +61,9 @@ class Histogram:
         self._name, self._help, self._labels = name, help_text, labels
         self._bounds = tuple(bounds)
         self._series_max = series_max
-        self._series: dict[Labels, _Buckets] = {}
+        self._series: dict[Labels, Buckets] = {}
         if not labels:
-            self._series[()] = _Buckets(len(self._bounds) + 1)
+            self._series[()] = Buckets(len(self._bounds) + 1)
 
     def observe(self, value: float, values: Labels = ()) -> None:
         """`values`: one per label, in order."""
@@ -72,26 +72,26 @@ class Histogram:
         buckets.total += value
 
     def family(self) -> Metric:
-        family = HistogramMetricFamily(self._name, self._help, labels=self._labels)
-        for values, buckets in self._series.items():
-            below = accumulate(buckets.counts)
-            bounds = (*(repr(float(bound)) for bound in self._bounds), "+Inf")
-            family.add_metric(values, list(zip(bounds, below, strict=True)), buckets.total)
-        return family
+        return histogram_family(self._name, self._help, self._labels, self._bounds, self._series.items())
 
-    def _new(self, values: Labels) -> "_Buckets":
+    def _new(self, values: Labels) -> "Buckets":
         values = _bounded(values, len(self._series), self._series_max)
-        return self._series.setdefault(values, _Buckets(len(self._bounds) + 1))
+        return self._series.setdefault(values, Buckets(len(self._bounds) + 1))
 
 
-class _Buckets:
-    """Observations of one series, not cumulated."""
+class Buckets:
+    """Observations of one series, not cumulated; the last bucket has no bound."""
 
     __slots__ = ("counts", "total")
 
     def __init__(self, size: int) -> None:
         self.counts = [0] * size
         self.total = 0.0
+
+    def add(self, other: "Buckets") -> None:
+        """What `other` has seen too; it has as many buckets."""
+        self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
 
 
 def _bounded(values: Labels, known: int, series_max: int) -> Labels:
@@ -113,6 +113,17 @@ def gauge_family(name: str, help_text: str, labels: Labels, samples: Iterable[tu
     family = GaugeMetricFamily(name, help_text, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)
+    return family
+
+
+def histogram_family(
+    name: str, help_text: str, labels: Labels, bounds: Sequence[float], series: Iterable[tuple[Labels, Buckets]]
+) -> Metric:  # fmt: skip
+    """`bounds` as those of the buckets, ascending."""
+    family = HistogramMetricFamily(name, help_text, labels=labels)
+    texts = (*(repr(float(bound)) for bound in bounds), "+Inf")
+    for values, buckets in series:
+        family.add_metric(values, list(zip(texts, accumulate(buckets.counts), strict=True)), buckets.total)
     return family
 
 
