@@ -99,6 +99,7 @@ class Connection(asyncio.Protocol):
         self.deadline = sweep.now + self._pool.config.first_byte_seconds
         self.last_read = sweep.now
         receiver.upstream = self
+        self._pool.flow.sent_bytes += len(out)
         self._transport.write(out)
         receiver.sent()
 
@@ -131,6 +132,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._pool.flow.made += 1
+        self._pool.flow.open += 1
         self._pool.sweep.watch(self)
 
     def data_received(self, data: bytes) -> None:
@@ -141,6 +144,7 @@ class Connection(asyncio.Protocol):
         pool = self._pool
         now = self.last_read = pool.sweep.now
         pool.delivered = True
+        pool.flow.received_bytes += len(data)
         framing = self._framing
         if framing is None:
             self._head(data)  # a head that drips does not gain time
@@ -167,12 +171,14 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._pool.flow.open -= 1
         receiver, out = self._receiver, self._out
         self._drop()
         if receiver is None:
             return
         self._receiver = None
         if self._reused and out:
+            self._pool.flow.stale += 1
             self._pool.connect(out, receiver)  # stale: the engine had closed it before it saw the request
             return
         what = "before it answered" if self._framing is None else "in the middle of its answer"
