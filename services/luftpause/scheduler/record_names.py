@@ -164,6 +164,7 @@ RULES: Final[dict[str, Hide | None]] = {
         "phase", "held", "place", "queue", "rank", "spec", "settings", "servers", "dataplane_names", "identifying", "queue_keys",
         "queues_of_home", "queues_of_model", "seconds", "dirty", "stale", "counters", "phases", "listed", "suspects", "unusable",
         "outcome", "load", "usage", "hold_reason", "turn_class", "waits_for", "waits_for", "patterns", "urls",
+        "tools", "priority",
     ), CLEAR),
     **dict.fromkeys((
         "lanes", "tool_calls", "paused", "branches", "sightings", "dataplanes", "queues", "resyncing", "hello",

@@ -57,6 +57,7 @@ class Replicas(Struct, frozen=True, gc=False):
 
 # From where on a dataplane's numbers are not believed: counting on must never reach what the wire can't carry.
 TURN_SEQ_MAX: Final = 2**62
+TOOLS_MAX: Final = 16  # names of tools that are read of one answer
 
 Order = Place | Held | Refuse | EndRun | Located | Replicas
 
@@ -111,6 +112,7 @@ def _placed(place: Place) -> pb.Placed:
         turn_seq=place.turn_seq,
         hold_reason=place.hold_reason.value if place.hold_reason else "",
         held_ms=round(place.held_seconds * 1000),
+        priority=place.priority if isinstance(place.priority, int) else None,
     )
 
 
@@ -282,6 +284,7 @@ def _finished(fact: pb.Fact, dataplane: str, now: float) -> Event:
         usage=_usage(end.usage) if end.HasField("usage") else None,
         paused=end.paused,
         tool_call_ids=tuple(end.tool_call_ids),
+        tools=tuple(end.tools[:TOOLS_MAX]),
     )
 
 

@@ -225,6 +225,10 @@ ORDERS = [
         Place("dp", "t", 2, "r", "a", 7, HoldReason.STICKY, 1.5),
         pb.Order(placed=pb.Placed(turn="t", attempt=2, run="r", replica="a", turn_seq=7, hold_reason="sticky", held_ms=1500)),
     ),
+    (
+        Place("dp", "t", 1, "r", "a", 1, priority=-1),
+        pb.Order(placed=pb.Placed(turn="t", attempt=1, run="r", replica="a", turn_seq=1, priority=-1)),
+    ),
     (Place("dp", "t", 1, "r", "a", 1), pb.Order(placed=pb.Placed(turn="t", attempt=1, run="r", replica="a", turn_seq=1))),
     (Held("dp", "t", 1, "r", HoldReason.CAPPED), pb.Order(held=pb.Held(turn="t", attempt=1, run="r", reason="capped"))),
     (

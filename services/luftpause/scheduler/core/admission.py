@@ -98,19 +98,24 @@ def room(replica: Replica, turn_class: int, settings: Settings) -> int:
     return most - replica.in_flight - (replica.reserved if turn_class == TurnClass.BATCH else 0)
 
 
-def reported(replica: Replica, load: Load | None, now: float, settings: Settings) -> Replica:
-    """The replica after a good probe with this load (None: its metrics could not be read, or there are none)."""
+def reported(replica: Replica, load: Load | None, now: float, settings: Settings, reports_min: int = 1) -> Replica:
+    """
+    The replica after a good probe with this load (None: its metrics could not be read, or there are none).
+
+    A queue counts once `reports_min` reports in a row have shown it; until then the cap stays as it is.
+    """
+    queued = replica.queued + 1 if load is not None and load.waiting > 0 else 0
     passes_cap = max(replica.passes_cap or 0, replica.passes) + 1 if replica.pass_refused else None
     if load is None:
         # Nothing was measured: what its own answers said about being full is released as if a queue had gone.
         cap = replica.cap if replica.has_load else _released(replica, None, settings)
         load_at, has_load = replica.load_at, replica.has_load
     else:
-        cap = _queue_cap(replica, load) if load.waiting > 0 else _released(replica, load, settings)
+        cap = replica.cap if 0 < queued < reports_min else _queue_cap(replica, load) if queued else _released(replica, load, settings)
         load_at, has_load = now, True
     return replace(
-        replica, load=load, load_at=load_at, has_load=has_load, report=replica.report + 1, burst=0, peak=0, cap=cap, refused=False,
-        busy=False, passes_cap=passes_cap, pass_refused=False,
+        replica, load=load, load_at=load_at, has_load=has_load, report=replica.report + 1, queued=queued, burst=0, peak=0, cap=cap,
+        refused=False, busy=False, passes_cap=passes_cap, pass_refused=False,
     )  # fmt: skip
 
 

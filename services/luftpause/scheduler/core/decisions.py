@@ -3,7 +3,7 @@
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 if TYPE_CHECKING:
     from luftpause.scheduler.core.model import State
@@ -18,10 +18,16 @@ class HoldReason(Enum):
     STICKY = "sticky"  # its home is full; its prefix is there
     CAPPED = "capped"  # every replica that it may use is full
     RESERVED = "reserved"  # batch leaves room for paused interactive runs
+    KV = "kv"  # what runs fills the engine's KV memory
+    PROTECT = "protect"  # it would push out the prefix of a run that is about to come back
 
 
 class Place(Struct, frozen=True, gc=False):
-    """Tell the waiting dataplane where the turn goes. `held_seconds` since it arrived, 0.0 if it was never held."""
+    """
+    Tell the waiting dataplane where the turn goes. `held_seconds` since it arrived, 0.0 if it was never held.
+
+    `priority`: what the request should say to the engine, in the sign of its flavour; not set: nothing.
+    """
 
     dataplane: str
     turn: str
@@ -31,6 +37,7 @@ class Place(Struct, frozen=True, gc=False):
     turn_seq: int
     hold_reason: HoldReason | None = None  # the last one
     held_seconds: float = 0.0
+    priority: int | UnsetType = UNSET
 
 
 class Held(Struct, frozen=True, gc=False):

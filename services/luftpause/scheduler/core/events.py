@@ -5,6 +5,7 @@ dataplane. A turn's request is keyed by (turn, attempt): `TurnReturned` ends att
 """
 
 from enum import Enum, IntEnum
+from typing import Literal
 
 from msgspec import Struct
 
@@ -47,7 +48,8 @@ class ReplicaSpec(Struct, frozen=True, gc=False):
     """
     A replica as configured. `models` None: learned from its probe; one with `*` in it is a pattern (`gpt-*`, `*`).
 
-    `capped` False: its load is never asked (`load: none`).
+    `capped` False: its load is never asked (`load: none`). `priority`: its engine has a priority queue whose sign is that one's. `router`:
+    several engines behind one address.
     """
 
     name: str
@@ -58,6 +60,8 @@ class ReplicaSpec(Struct, frozen=True, gc=False):
     max_in_flight: int | None = None
     api_key_env: str = ""
     apis: tuple[str, ...] = ()
+    priority: Literal["off", "sglang", "vllm"] = "off"  # sglang: higher goes first; vllm: lower goes first
+    router: bool = False
 
 
 class Happened(Struct, frozen=True, gc=False, tag=True, tag_field="event", omit_defaults=True):
@@ -152,7 +156,7 @@ class ResponseSeen(Happened, frozen=True, gc=False):
 
 
 class TurnFinished(Happened, frozen=True, gc=False):
-    """The answer is complete; `paused`: it ended in tool calls."""
+    """The answer is complete; `paused`: it ended in tool calls, of `tools` (their names, where the dataplane reads them)."""
 
     now: float
     dataplane: str
@@ -162,6 +166,7 @@ class TurnFinished(Happened, frozen=True, gc=False):
     usage: Usage | None = None
     paused: bool = False
     tool_call_ids: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
 
 
 class TurnFailed(Happened, frozen=True, gc=False):

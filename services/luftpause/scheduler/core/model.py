@@ -43,6 +43,7 @@ class Replica(Struct, frozen=True, gc=False):
     load_at: float = 0.0
     has_load: bool = False  # its metrics were readable once: if they go missing that is a fault, not a property
     report: int = 0  # counts its load reports
+    queued: int = 0  # the last so many of them showed a queue
     burst: int = 0  # generative turns placed since the last report and still in flight
     peak: int = 0  # most places taken or kept when a turn ended, since the last report
     cap: int | None = None  # set by a reported queue, or by an engine that said it is full
@@ -103,6 +104,7 @@ class Run(Struct, frozen=True, gc=False):
     turn_seq: int = 0
     seen: float = 0.0
     asked: float = 0.0  # when its newest turn came
+    born: float = 0.0  # when its first one came; 0: before this scheduler
     lanes: tuple[Lane, ...] = ()
     held: "Map[str, bool]" = Map()  # its turns that wait; a set
     in_flight: int = 0

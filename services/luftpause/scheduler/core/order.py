@@ -6,6 +6,7 @@ order (`ranks`), not in every queue: a turn that ends changes one entry, however
 
 import heapq
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
@@ -57,8 +58,8 @@ def _next_as(d: Draft, replica: Replica, turn_class: int, admitted_as: TurnClass
 
 
 def _later(d: Draft, replica: Replica, key: QueueKey, best: Candidate | None) -> Candidate | None:
-    """As the queue's first turn is not admitted: the first of the others that is, if it goes before `best`."""
-    for candidate in in_order(d, key):
+    """As the queue's first turn is not admitted: the first of the next few that is, if it goes before `best`."""
+    for candidate in islice(in_order(d, key), d.settings.asked_turns_max):
         if best is not None and candidate >= best:
             break
         if d.policy.admits(d, replica, d.turns[candidate[3]]) is None:

@@ -1,5 +1,6 @@
 """Where does a turn go now, or why does it wait?"""
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.admission import owes, shared
@@ -37,6 +38,7 @@ from luftpause.scheduler.core.verdicts import Refusal, candidates, verdict
 
 CLASSES = tuple([int(turn_class) for turn_class in TurnClass])  # 0, 1: first comes first
 ANY_OF_CLASS = tuple([QueueKey(turn_class, GENERATIVE, "", "", "", (), (), ()) for turn_class in CLASSES])
+SAID_AT_ONCE = frozenset({HoldReason.RESERVED, HoldReason.KV, HoldReason.PROTECT})
 ANY_INTERACTIVE = ANY_OF_CLASS[TurnClass.INTERACTIVE]
 
 
@@ -166,7 +168,7 @@ def full_reason(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> Hol
     reason = HoldReason.CAPPED
     for replica in able:
         refused = d.policy.opens(d, replica, key) or d.policy.admits(d, replica, turn)
-        if refused is HoldReason.RESERVED:
+        if refused in SAID_AT_ONCE:
             return refused
         reason = refused or reason
         if turn.turn_class is TurnClass.INTERACTIVE:
@@ -192,7 +194,7 @@ def place(d: Draft, turn: Turn, name: str) -> None:
     )  # fmt: skip
     turn = count_in_flight(d, dequeue(d, turn, in_flight=1))
     bump(d, "placed")
-    d.decisions.append(placed(turn))
+    d.decisions.append(placed(d, turn))
 
 
 def _share(d: Draft, turn: Turn, name: str) -> None:
@@ -206,8 +208,9 @@ def _share(d: Draft, turn: Turn, name: str) -> None:
         mark_dirty(d, name)
 
 
-def placed(turn: Turn) -> Place:
-    return Place(turn.dataplane, turn.id, turn.attempt, turn.run_id, turn.replica, turn.turn_seq, turn.reason, turn.held_seconds)
+def placed(d: Draft, turn: Turn) -> Place:
+    priority = d.policy.priority(d, turn) if d.policy.priority is not None else UNSET
+    return Place(turn.dataplane, turn.id, turn.attempt, turn.run_id, turn.replica, turn.turn_seq, turn.reason, turn.held_seconds, priority)
 
 
 def count_in_flight(d: Draft, turn: Turn, *, counted_now: bool = True) -> Turn:

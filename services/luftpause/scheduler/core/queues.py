@@ -32,6 +32,8 @@ def enqueue(d: Draft, turn: Turn, key: QueueKey, *, counted: bool = True) -> Tur
     if turn.kind != GENERATIVE:
         d.passes_held += 1
     if counted:
+        if d.policy.waits is not None:
+            d.policy_state = d.policy.waits(d, turn, 1)
         count_caller(d, turn.flow, held=1)
     return turn
 
@@ -59,6 +61,8 @@ def dequeue(d: Draft, turn: Turn, *, in_flight: int = 0, counted: bool = True) -
     if turn.kind != GENERATIVE:
         d.passes_held -= 1
     if counted:
+        if d.policy.waits is not None:
+            d.policy_state = d.policy.waits(d, turn, -1)
         count_caller(d, turn.flow, in_flight=in_flight, held=-1)
     return replace(turn, queue=None)
 

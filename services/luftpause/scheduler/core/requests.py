@@ -64,7 +64,7 @@ def _asked_again(d: Draft, turn: Turn, e: TurnRequested) -> bool:
         end(d, turn, "unlisted")
         return False
     elif e.attempt == turn.attempt and turn.phase is TurnPhase.IN_FLIGHT:
-        d.decisions.append(placed(turn))
+        d.decisions.append(placed(d, turn))
     elif e.attempt == turn.attempt and turn.reason is not None:
         run = "" if turn.phase is TurnPhase.IDENTIFYING else turn.run_id
         d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, run, turn.reason, turn.waits_for))
@@ -90,7 +90,7 @@ def admit(d: Draft, turn: Turn) -> None:
         turn = replace(turn, run=key)
         run = d.runs.get(key)
         if run is None:
-            run = Run(key, turn.run_id, turn.principal, turn.caller, turn.turn_class, turn.parent, seen=d.now, asked=asked)
+            run = Run(key, turn.run_id, turn.principal, turn.caller, turn.turn_class, turn.parent, seen=d.now, asked=asked, born=asked)
             put_run(d, carried(d, run, turn))
         else:
             asked = max(asked, run.asked)

@@ -32,6 +32,8 @@ class Settings(Struct, frozen=True, gc=False):
     response_memory_hours: float = 24.0
     tool_call_sweep_seconds: float = 60.0
     probe_misses_max: int = 3
+    batch_kv_share: float = 1.0
+    hold_bias: float = 1.0
 
     identity_grace_seconds: float = 0.02
     identity_recent_seconds: float = 1.0  # another dataplane counts as active this long after its last turn in flight
@@ -41,6 +43,7 @@ class Settings(Struct, frozen=True, gc=False):
     branches_per_lane_max: int = 64
     twins_per_key_max: int = 64
     places_per_step_max: int = 64
+    asked_turns_max: int = 64  # of a queue whose first turn a replica does not admit
     expiries_per_step_max: int = 1000
     records_per_step_max: int = 2000  # of a Hello: runs and tool-call ids
     ended_runs_max: int = 100_000  # remembered, lest a Hello bring them back

@@ -33,6 +33,8 @@ WHY = {
     HoldReason.STICKY: "the replica that has its run's prefix is full",
     HoldReason.CAPPED: "every replica that it may use is full",
     HoldReason.RESERVED: "places are kept for paused interactive runs",
+    HoldReason.KV: "the turns that run fill the engine's KV memory",
+    HoldReason.PROTECT: "it would push a run's prefix out of the engine's KV memory shortly before that run comes back",
 }
 RUN_ENDED = Refusal(409, "run_ended", "the run was ended while this turn was held")
 

@@ -357,20 +357,22 @@ class Usage(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., cached_known: bool = ...) -> None: ...
 
 class TurnFinished(_message.Message):
-    __slots__ = ("turn", "attempt", "finish_reason", "usage", "paused", "tool_call_ids")
+    __slots__ = ("turn", "attempt", "finish_reason", "usage", "paused", "tool_call_ids", "tools")
     TURN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALL_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOOLS_FIELD_NUMBER: _ClassVar[int]
     turn: str
     attempt: int
     finish_reason: str
     usage: Usage
     paused: bool
     tool_call_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., paused: bool = ..., tool_call_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    tools: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., paused: bool = ..., tool_call_ids: _Optional[_Iterable[str]] = ..., tools: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TurnFailed(_message.Message):
     __slots__ = ("turn", "attempt", "reason")
@@ -443,7 +445,7 @@ class Held(_message.Message):
     def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., run: _Optional[str] = ..., reason: _Optional[str] = ..., waits_for: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Placed(_message.Message):
-    __slots__ = ("turn", "attempt", "run", "replica", "turn_seq", "hold_reason", "held_ms")
+    __slots__ = ("turn", "attempt", "run", "replica", "turn_seq", "hold_reason", "held_ms", "priority")
     TURN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
@@ -451,6 +453,7 @@ class Placed(_message.Message):
     TURN_SEQ_FIELD_NUMBER: _ClassVar[int]
     HOLD_REASON_FIELD_NUMBER: _ClassVar[int]
     HELD_MS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     turn: str
     attempt: int
     run: str
@@ -458,7 +461,8 @@ class Placed(_message.Message):
     turn_seq: int
     hold_reason: str
     held_ms: int
-    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., run: _Optional[str] = ..., replica: _Optional[str] = ..., turn_seq: _Optional[int] = ..., hold_reason: _Optional[str] = ..., held_ms: _Optional[int] = ...) -> None: ...
+    priority: int
+    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., run: _Optional[str] = ..., replica: _Optional[str] = ..., turn_seq: _Optional[int] = ..., hold_reason: _Optional[str] = ..., held_ms: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("turn", "attempt", "run", "status", "code", "message", "retry_after_ms")
