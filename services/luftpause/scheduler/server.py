@@ -144,6 +144,11 @@ class SessionServer:
         self.sessions[session.dataplane] = session
         log.info("session opened", dataplane=session.dataplane, session=session.id, boot=session.boot, peer=session.peer)
         if older is not None:
+            if older.boot != session.boot and older.silent_ticks <= WATCH_TICKS // 2:  # that process was heard within two seconds
+                log.warning(
+                    "two dataplanes have one name and end each other's sessions; give each its own dataplane.name",
+                    dataplane=session.dataplane, peers=[older.peer, session.peer],
+                )  # fmt: skip
             older.end(
                 grpc.StatusCode.ABORTED,
                 f"a newer session of dataplane {session.dataplane!r} supersedes this one; two dataplanes need two names (dataplane.name)",

@@ -212,6 +212,24 @@ async def test_a_newer_hello_ends_the_older_session_whose_facts_and_loss_no_long
         assert s.core.of(Resync)[-1].session == welcome.session
 
 
+@pytest.mark.parametrize(("boots", "warned"), [(("b1", "b2", "b1"), 2), (("b1", "b1", "b1"), 0)])
+async def test_two_living_processes_with_one_name_are_warned_of_and_a_reconnect_is_not(
+    boots: tuple[str, ...], warned: int, caplog: pytest.LogCaptureFixture
+):
+    async with scheduler() as s:
+        opened = None
+        for boot in boots:
+            newer = peer(s)
+            await (await newer.__aenter__()).open("dp", boot)
+            if opened is not None:
+                await opened.__aexit__(None, None, None)
+            opened = newer
+        await opened.__aexit__(None, None, None)
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"].count(
+        "two dataplanes have one name and end each other's sessions; give each its own dataplane.name"
+    ) == warned
+
+
 async def test_a_newer_hello_that_never_becomes_complete_loses_the_older_session_when_it_ends():
     async with scheduler() as s, peer(s) as old, peer(s) as new:
         first = await old.open()
