@@ -32,12 +32,15 @@ class Front:
         sessions: LiveSessions,
         stopping: Callable[[], bool],
         gate: Gate | None = None,
+        *,
+        replays: bool = False,
     ) -> None:
         self._gate = gate or Gate(config)
         self._mcp = AuthContextMiddleware(mcp)
         self._others = others
         self._sessions = sessions
         self._stopping = stopping
+        self._replays = replays
         self._body_bytes_max = config.max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +86,7 @@ class Front:
     async def _serve_mcp(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
         json, sse = accepts(headers.get("accept", "*/*"))
         if scope["method"] != "POST":
-            await self._mcp({**scope, "headers": _without_replay(headers)}, receive, send)
+            await self._mcp(scope if self._replays else {**scope, "headers": _without_replay(headers)}, receive, send)
         elif not (json or sse):
             message = f"answers are {JSON} or {SSE}; accept at least one of them"
             await error(406, "not_acceptable", message)(scope, receive, send)

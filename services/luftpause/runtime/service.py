@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from typing import Final
 
 import uvicorn
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from luftpause.kit.clock import monotonic
@@ -42,10 +43,26 @@ async def serving(
     Leaving the block: no new requests, open calls answer at once, streams end; all within half of `stop_grace_seconds`.
     """
     stopping = asyncio.Event()
-    manager = build_sessions(config, build_server(config, runs, toolbox, stopping, key or secrets.token_bytes(32)))
-    calls = _OpenRequests(manager.handle_request)
+    server = build_server(config, runs, toolbox, stopping, key or secrets.token_bytes(32))
     pages = Pages(lambda principal: runs.views(owner_name(principal)) if principal else all_runs(), toolbox)
-    server = _Server(config, Front(config, calls, pages, sessions, stopping.is_set, gate))
+    async with serving_mcp(config, build_sessions(config, server), pages, sessions, sock, stopping, gate) as task:
+        yield task
+
+
+@contextlib.asynccontextmanager
+async def serving_mcp(
+    config: RuntimeConfig,
+    manager: StreamableHTTPSessionManager,
+    pages: ASGIApp,
+    sessions: LiveSessions,
+    sock: socket.socket,
+    stopping: asyncio.Event,
+    gate: Gate | None = None,
+) -> AsyncGenerator[asyncio.Task[None]]:
+    """Any MCP server behind the runtime's front; `stopping` is set when the block is left."""
+    calls = _OpenRequests(manager.handle_request)
+    front = Front(config, calls, pages, sessions, stopping.is_set, gate, replays=manager.event_store is not None)
+    server = _Server(config, front)
     task: asyncio.Task[None] | None = None
     try:
         async with manager.run():
