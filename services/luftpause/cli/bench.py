@@ -5,6 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 if TYPE_CHECKING:
@@ -60,6 +61,30 @@ def proxy_cost(context: typer.Context) -> None:
     from luftpause_bench.proxy_cost.run import main
 
     raise typer.Exit(main(context.args))
+
+
+@app.command("crash")
+def crash(
+    kills: Annotated[int, typer.Option(min=1, max=100_000, help="Kill the runtime this often.")] = 100,
+    runs: Annotated[int, typer.Option(min=1, max=1_000, help="Unfinished runs at the time of each kill.")] = 50,
+    quick: Annotated[bool, typer.Option("--quick", help="12 kills, 20 runs.")] = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the moments; the scheduling of processes still differs.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")] = False,
+) -> None:
+    """Kill the runtime with kill -9 at random moments of its runs, half of the times as a power cut, and start it again each time.
+
+    Checked: every run ends; no tool call whose result was in the journal is made again, and none twice that may not be; what was shown of
+    a run never changes; the journal tells the same afterwards. Exit status 0: all of that was so; 1 otherwise.
+    """
+    import asyncio
+    import secrets
+
+    from luftpause_bench.crash.run import crash as lives
+
+    kills, runs = (12, 20) if quick else (kills, runs)
+    report = asyncio.run(lives(kills=kills, runs=runs, seed=secrets.randbelow(2**32) if seed is None else seed))
+    print(json.dumps(msgspec.to_builtins(report), indent=2) if as_json else report.text())
+    raise typer.Exit(1 if report.broken else 0)
 
 
 def _cores() -> int:

@@ -1,0 +1,1 @@
+"""Do runs survive kill -9 and power cuts at any moment?"""
