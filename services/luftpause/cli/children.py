@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -67,9 +67,10 @@ class ChildError(LuftpauseError):
 
 
 class Children:
-    """The started commands of one parent; `stop` must be awaited in the end."""
+    """The started commands of one parent; `stop` must be awaited in the end. `environ`: variables that they get besides its own."""
 
-    def __init__(self, folder: Path, show: Show) -> None:
+    def __init__(self, folder: Path, show: Show, environ: Mapping[str, str] | None = None) -> None:
+        self._environ = environ or {}
         self._folder = folder
         self._show = show
         self._children: list[Child] = []
@@ -85,7 +86,7 @@ class Children:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "luftpause", *arguments, "--announce", str(self._announced_at(name)),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-            env=_environment(), process_group=0,
+            env={**_environment(), **self._environ}, process_group=0,
         )  # fmt: skip
         child = Child(name, process, cast("asyncio.StreamReader", process.stdout), grace_seconds)
         self._children.append(child)

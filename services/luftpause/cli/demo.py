@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import secrets
 import shutil
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from luftpause.cli.stack import Plan
 from luftpause.cli.subagents import SubAgentRun
 from luftpause.cli.up import MODEL_SECONDS_MAX, first_model, how_to_attach
 from luftpause.kit import serve
+from luftpause.kit.auth import TOKEN, from_environment
 from luftpause.kit.config import Config, RuntimeConfig
 
 SECONDS_MAX: Final = {Engine.FAKE: 120.0, Engine.LLAMACPP: 300.0}
@@ -72,11 +74,12 @@ async def demo(engine: Engine, agents: int, *, as_json: bool, verbose: bool) -> 
     console = Console(stderr=True)
     stopping = asyncio.Event()
     show = LinePrinter(console) if verbose else _quiet(console, stopping)
+    token = from_environment(TOKEN) or secrets.token_hex(32)  # what runs for a moment is open to nobody else either
     with tempfile.TemporaryDirectory(prefix="luftpause-demo-") as folder:
-        children = Children(Path(folder), show)
+        children = Children(Path(folder), show, {TOKEN: token})
         async with serve.stop_signals() as stop:
             try:
-                result = await supervise(children, stop, _run(children, engine, agents, Path(folder), console))
+                result = await supervise(children, stop, _run(children, engine, agents, Path(folder), console, token))
             finally:
                 stopping.set()
                 await children.stop(stop.now)
@@ -90,25 +93,25 @@ async def demo(engine: Engine, agents: int, *, as_json: bool, verbose: bool) -> 
     return 0 if result.completed == agents else 1
 
 
-async def _run(children: Children, engine: Engine, agents: int, folder: Path, console: Console) -> Result:
+async def _run(children: Children, engine: Engine, agents: int, folder: Path, console: Console, token: str) -> Result:
     with _progress(console) as progress:
         starting = progress.add_task("starting engines, tools and the three services", total=None)
         config = stack.with_free_ports(Config(runtime=RuntimeConfig(state=folder / "state", progress_seconds=PROGRESS_SECONDS)))
         at = await stack.start(children, Plan(config, engine, folder))
-        model = await first_model(at, MODEL_SECONDS_MAX)
+        model = await first_model(at, MODEL_SECONDS_MAX, token)
         progress.remove_task(starting)
         bar = progress.add_task(f"{agents} sub-agents", total=agents)
 
         def show(done: int, message: str) -> None:
             progress.update(bar, completed=done, description=message or f"{agents} sub-agents")
 
-        return await _fan_out(at.mcp, engine, model, agents, show)
+        return await _fan_out(at.mcp, token, engine, model, agents, show)
 
 
-async def _fan_out(mcp: str, engine: Engine, model: str | None, agents: int, done: subagents.Progress) -> Result:
+async def _fan_out(mcp: str, token: str, engine: Engine, model: str | None, agents: int, done: subagents.Progress) -> Result:
     tasks = [f"{task}" for task, _ in zip(itertools.cycle(TASKS[engine]), range(agents), strict=False)]
     began = time.monotonic()
-    async with subagents.connect(mcp, caller="demo") as client:
+    async with subagents.connect(mcp, caller="demo", token=token) as client:
         handles = await asyncio.gather(*(client.spawn(task, model=model, maxTokens=MAX_TOKENS[engine]) for task in tasks))
         runs = await client.wait(handles, seconds_max=SECONDS_MAX[engine], progress=done)
     return Result(
@@ -170,7 +173,7 @@ Everything is stopped again. To attach a client of your own, start luftpause and
 
   {_program()} up{flag}
 
-{how_to_attach(stack.DEFAULT_ADDRESSES, result.model)}
+{how_to_attach(stack.DEFAULT_ADDRESSES, result.model, with_token=bool(from_environment(TOKEN)))}
 """
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 from msgspec import Struct
 
+from luftpause.cli import tokens
 from luftpause.cli.load_report import Outcome, RunRecord
 from luftpause.cli.load_turn import Json, Turn, TurnFailedError, ask
 from luftpause.kit import ids
@@ -44,6 +45,7 @@ class Load(Struct, frozen=True):
     tool_calls_max: int
     max_tokens: int
     run_ids: bool  # False: runs are recognised by their tool-call ids alone
+    token: str = ""  # empty: none is shown
 
 
 class _Run:
@@ -103,8 +105,13 @@ async def run_load(load: Load, done: Callable[[int], None]) -> list[RunRecord]:
     open_runs: set[_Run] = set()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=load.agents)
     timeout = httpx.Timeout(TURN_SECONDS_MAX, connect=CONNECT_SECONDS_MAX)
-    # trust_env off: a proxy from the environment must not get calls to this machine.
-    async with httpx.AsyncClient(base_url=load.base_url.rstrip("/") + "/", limits=limits, timeout=timeout, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        base_url=load.base_url.rstrip("/") + "/",
+        headers=tokens.headers(load.token),
+        limits=limits,
+        timeout=timeout,
+        trust_env=False,  # a proxy from the environment must not get calls to this machine
+    ) as client:
 
         async def agent(name: int) -> None:
             count = 0
@@ -150,11 +157,11 @@ async def _forget(client: httpx.AsyncClient, runs: set[_Run]) -> None:
             await asyncio.gather(*(client.delete(f"runs/{run}") for run in known))
 
 
-async def choose_model(base_url: str) -> str:
+async def choose_model(base_url: str, token: str = "") -> str:
     """The only model that is served there. Raises LuftpauseError when there is none, more than one, or nobody answers."""
     url = base_url.rstrip("/") + "/models"
     try:
-        async with httpx.AsyncClient(trust_env=False, timeout=CONNECT_SECONDS_MAX) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=CONNECT_SECONDS_MAX, headers=tokens.headers(token)) as client:
             answer = await client.get(url)
             answer.raise_for_status()
             models = sorted(str(model["id"]) for model in answer.json()["data"])
@@ -168,6 +175,8 @@ async def choose_model(base_url: str) -> str:
 def _why(error: Exception, base_url: str) -> str:
     """What went wrong, and what may mend it."""
     match error:
+        case httpx.HTTPStatusError(response=answer) if answer.status_code == 401:
+            return "it answered 401; name the variable that holds your token with --token-env"
         case httpx.HTTPStatusError(response=answer):
             hint = "; a base URL mostly ends in /v1" if not urlsplit(base_url).path.strip("/") else ""
             return f"it answered {answer.status_code}{hint}"

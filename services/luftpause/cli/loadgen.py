@@ -23,7 +23,7 @@ TICK_SECONDS = 0.5
 async def own_loop(load: Load) -> Report:
     """Agents with their own loop, through `load.base_url`; an empty model is the only one served there."""
     if not load.model:
-        load = msgspec.structs.replace(load, model=await choose_model(load.base_url))
+        load = msgspec.structs.replace(load, model=await choose_model(load.base_url, load.token))
     ended = 0
 
     def count(number: int) -> None:
@@ -42,14 +42,14 @@ async def own_loop(load: Load) -> Report:
     return report(records, load.duration_s)
 
 
-async def spawned(mcp: str, number: int, *, caller: str, seconds_max: float, arguments: dict[str, object]) -> Report:
+async def spawned(mcp: str, number: int, *, caller: str, seconds_max: float, arguments: dict[str, object], token: str = "") -> Report:
     """`number` sub-agents over MCP; `arguments` are those of the tool `spawn`."""
     turn_class = str(arguments.get("serviceClass") or "interactive")
     spawning = asyncio.Semaphore(SPAWNS_AT_ONCE)
     with _bar() as bar:
         task = bar.add_task(f"{number} sub-agents", total=number)
         began = time.monotonic()
-        async with subagents.connect(mcp, caller=caller) as client:
+        async with subagents.connect(mcp, caller=caller, token=token) as client:
 
             async def spawn(i: int) -> str:
                 async with spawning:

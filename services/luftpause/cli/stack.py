@@ -9,6 +9,7 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, assert_never, cast
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -141,7 +142,8 @@ async def start(children: Children, plan: Plan) -> Addresses:
     proxy = await children.ready(dataplane)
     if tools is not None:
         config = _with(config, "runtime", servers={"tools": UpstreamConfig(url=(await children.ready(tools))["mcp"])})
-    _write(_with(config, "runtime", dataplane=proxy["http"]), _file(plan, "runtime"))
+    page = urlsplit(status["http"]).port  # which may read the runtime's status
+    _write(_with(_with(config, "scheduler", http_port=page), "runtime", dataplane=proxy["http"]), _file(plan, "runtime"))
     mcp = await children.ready(runtime)
     urls = {engine.name: engine.url for engine in config.replicas}
     return Addresses(proxy=proxy["http"], mcp=mcp["mcp"], status=status["http"], engines=urls)

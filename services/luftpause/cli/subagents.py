@@ -14,6 +14,7 @@ from mcp.types import CallToolResult, Implementation, TextContent
 from msgspec import Struct, convert
 
 from luftpause import __version__
+from luftpause.cli import tokens
 from luftpause.kit.errors import LuftpauseError
 
 AWAIT_SECONDS: Final = 50.0  # below the 60 s after which many clients give up a call
@@ -94,10 +95,17 @@ class SubAgents:
 
 
 @contextlib.asynccontextmanager
-async def connect(url: str, *, caller: str) -> AsyncGenerator[SubAgents]:
+async def connect(url: str, *, caller: str, token: str = "") -> AsyncGenerator[SubAgents]:
     """A client of the runtime at `url` (with `/mcp`); raises LuftpauseError when nothing there speaks MCP."""
+    refused = False  # the SDK does not say so
+
+    async def look(answer: httpx2.Response) -> None:
+        nonlocal refused
+        refused = refused or answer.status_code == 401
+
     http = httpx2.AsyncClient(
-        headers={"x-luftpause-caller": caller},
+        event_hooks={"response": [look]},
+        headers={"x-luftpause-caller": caller, **tokens.headers(token)},
         limits=httpx2.Limits(max_connections=CONNECTIONS_MAX),
         timeout=httpx2.Timeout(30, read=CALL_SECONDS_MAX, pool=None),
         trust_env=False,  # a proxy from the environment must not get calls to this machine
@@ -108,6 +116,9 @@ async def connect(url: str, *, caller: str) -> AsyncGenerator[SubAgents]:
         try:
             await stack.enter_async_context(client)
         except Exception as error:
+            if refused:
+                mend = "name the variable that holds your token with --token-env"
+                raise LuftpauseError(f"{url} takes no one without the right token (401); {mend}", code="no_token") from error
             raise LuftpauseError(f"no MCP server answers at {url}: {_root(error)}{_hint(url)}", code="no_mcp_server") from error
         yield SubAgents(client)
 

@@ -11,12 +11,13 @@ from typing import Final
 import httpx
 from rich.console import Console
 
-from luftpause.cli import stack
+from luftpause.cli import stack, tokens
 from luftpause.cli.children import ChildError, Children, Show, supervise
 from luftpause.cli.choices import Engine
 from luftpause.cli.lines import LinePrinter, own_lines
 from luftpause.cli.stack import Addresses, Plan
 from luftpause.kit import config_watch, serve
+from luftpause.kit.auth import TOKEN, from_environment
 from luftpause.kit.config import Config
 from luftpause.kit.config_watch import Watcher
 
@@ -62,15 +63,16 @@ async def _run(
     children: Children, plan: Plan, console: Console, announce: Path | None, follow: Callable[[], Awaitable[object]]
 ) -> None:  # fmt: skip
     at = await stack.start(children, plan)
-    model = await first_model(at, MODEL_SECONDS_MAX)
-    console.print(_welcome(at, plan.config, model), markup=False, highlight=False, soft_wrap=True)
+    token = from_environment(TOKEN)
+    model = await first_model(at, MODEL_SECONDS_MAX, token)
+    console.print(_welcome(at, plan.config, model, with_token=bool(token)), markup=False, highlight=False, soft_wrap=True)
     serve.announce(announce, at.as_announced())
     await follow()  # until a signal, or the end of a child
 
 
-async def first_model(at: Addresses, seconds: float) -> str | None:
+async def first_model(at: Addresses, seconds: float, token: str) -> str | None:
     """A model that the proxy serves, as soon as it serves any within the time."""
-    async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=5, headers=tokens.headers(token)) as client:
         try:
             async with asyncio.timeout(seconds):
                 while True:
@@ -83,7 +85,7 @@ async def first_model(at: Addresses, seconds: float) -> str | None:
             return None
 
 
-def _welcome(at: Addresses, config: Config, model: str | None) -> str:
+def _welcome(at: Addresses, config: Config, model: str | None, *, with_token: bool) -> str:
     served = model or "(no replica serves a model yet: see the log above)"
     engines = "\n".join(f"  {'engine ' + name:<22}{url}" for name, url in at.engines.items())
     return f"""
@@ -98,14 +100,16 @@ luftpause is up; Ctrl-C stops it.
 
 Two commands to try, in another terminal:
 
-{how_to_attach(at, model)}
+{how_to_attach(at, model, with_token=with_token)}
 """
 
 
-def how_to_attach(at: Addresses, model: str | None) -> str:
-    """Two commands: one against the proxy, one that attaches a client over MCP."""
+def how_to_attach(at: Addresses, model: str | None, *, with_token: bool) -> str:
+    """Two commands: one against the proxy, one that attaches a client over MCP. The shell puts the token in."""
+    header = f'"Authorization: Bearer ${TOKEN}"'
+    curl, claude = (f" -H {header}", f" --header {header}") if with_token else ("", "")
     body = f'{{"model": "{model or "MODEL"}", "messages": [{{"role": "user", "content": "Say hello."}}]}}'
     return (
-        f"  curl {at.base_url}/chat/completions -H 'content-type: application/json' -d '{body}'\n"
-        f"  claude mcp add --transport http --scope local luftpause {at.mcp}"
+        f"  curl {at.base_url}/chat/completions{curl} -H 'content-type: application/json' -d '{body}'\n"
+        f"  claude mcp add --transport http --scope local luftpause {at.mcp}{claude}"
     )
