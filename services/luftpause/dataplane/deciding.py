@@ -64,6 +64,9 @@ class Deciding:
         self.headed = True
         self._collected += data
 
+    def let_go(self) -> None:
+        self._conn.let_go()
+
     def write(self, data: bytes) -> None:
         self._collected += data
         if len(self._collected) > ANSWER_BYTES_MAX:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from luftpause.dataplane.answers import Answers
 from luftpause.dataplane.bridge import Bridge
+from luftpause.dataplane.identify import caller_of
 from luftpause.dataplane.reader import Reader
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import refusal, whole
+from luftpause.dataplane.room import Room, usual_bytes_max
 from luftpause.dataplane.sweep import Sweep
 from luftpause.kit.auth import EVERYBODY, Access, Tokens, unauthorized
 from luftpause.kit.config import DataplaneConfig
@@ -56,6 +58,7 @@ class Door:
         self.config = config
         self.sweep = sweep
         self.stopping = False
+        self.room = Room(config.held_bytes_max or usual_bytes_max(), config.held_bytes_per_caller_max)
         self._relayed = relayed
         self._stored = stored
         self._methods_of = methods_of
@@ -108,6 +111,14 @@ class Door:
             return access
         wrong = unauthorized(*shown)
         return Rejection(wrong.status, wrong.code, wrong.message)
+
+    def caller(self, reader: Reader) -> str:
+        """Whose body it is, where that is counted."""
+        if self.room.per_caller_max is None:
+            return ""
+        access = self._check_token(reader.method, reader.path, reader.named)
+        principal = access.principal if isinstance(access, Access) else ""
+        return principal or caller_of(reader.named.get(b"x-luftpause-caller", b""))
 
     def cors(self, reader: Reader) -> bytes:
         """Header lines that let the asking page read the answer; none without an Origin."""

@@ -51,6 +51,10 @@ class Client(Protocol):
 
     def write_head(self, data: bytes) -> None: ...
 
+    def let_go(self) -> None:
+        """The request's body is not held any longer."""
+        ...
+
     def answer(self, data: bytes) -> None:
         """A complete answer, head and body."""
         ...

@@ -41,7 +41,7 @@ class Conn(asyncio.Protocol):
     door: ClassVar[Door]
 
     __slots__ = (
-        "_eof_at", "_phase", "_reader", "_refused", "_slow_at", "_slow_bytes", "_transport",
+        "_caller", "_eof_at", "_phase", "_reader", "_refused", "_slow_at", "_slow_bytes", "_taken", "_transport",
         "app", "app_state", "deadline", "handler", "headed", "keeps", "loop", "more", "server_state", "write",
     )  # fmt: skip
 
@@ -56,6 +56,8 @@ class Conn(asyncio.Protocol):
         self._eof_at = NEVER  # since when the client's side is closed
         self._slow_at = NEVER  # until when a client that stopped reading must have taken a byte
         self._slow_bytes = 0
+        self._taken = 0  # bytes of the body that are counted as held
+        self._caller = ""  # of whom
         self.handler: Handler | None = None
         self._next()
 
@@ -80,6 +82,7 @@ class Conn(asyncio.Protocol):
         self.door.sweep.forget(self)
         self._phase = CLOSING
         self._leave()
+        self.let_go()
 
     def data_received(self, data: bytes) -> None:
         if self._phase is BUSY:
@@ -126,8 +129,12 @@ class Conn(asyncio.Protocol):
         if self._phase is HEAD and reader.head_done:
             self._phase = BODY
             self._head_done(reader)
-        if self._phase is not BODY:
-            return
+        if self._phase is BODY and self._refused is None:
+            self._take_room(reader)
+        if self._phase is BODY:
+            self._body_came(reader)
+
+    def _body_came(self, reader: Reader) -> None:
         if reader.received > self.door.config.max_body_bytes:
             self._refuse(self.door.too_large())
         elif reader.complete:
@@ -138,7 +145,8 @@ class Conn(asyncio.Protocol):
     def _head_done(self, reader: Reader) -> None:
         self.keeps = reader.keep_alive and not self.door.stopping
         self.more = self.door.cors(reader)
-        rejection = self.door.check(reader)
+        self._caller = self.door.caller(reader)
+        rejection = self.door.check(reader) or self.door.room.lacks(reader.body_bytes or 0, self._caller)
         if reader.complete:
             self._refused = rejection
             return
@@ -151,6 +159,19 @@ class Conn(asyncio.Protocol):
             self._refuse(rejection)
         else:
             self._refused = rejection
+
+    def _take_room(self, reader: Reader) -> None:
+        """Count what came of the body; it may be too much beside all others."""
+        more = reader.received - self._taken
+        if not more:
+            return
+        rejection = self.door.room.take(more, self._caller)
+        if rejection is None:
+            self._taken += more
+        elif reader.complete:
+            self._refused = rejection
+        else:
+            self._refuse(rejection)
 
     def _serve(self, reader: Reader) -> None:
         self._phase = BUSY
@@ -192,9 +213,16 @@ class Conn(asyncio.Protocol):
         self.door.answers.add(self._reader.path, data)
         self.write(data)
 
+    def let_go(self) -> None:
+        """The body is not held any longer."""
+        if self._taken:
+            self.door.room.give_back(self._taken, self._caller)
+            self._taken = 0
+
     def finish(self) -> None:
         """The answer is complete: on to the next request, or close as the head said."""
         self.handler = None
+        self.let_go()
         if self._phase is not BUSY:
             return
         reader = self._reader

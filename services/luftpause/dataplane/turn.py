@@ -165,6 +165,7 @@ class Turn:
     def passed(self) -> None:
         """The client has the head: no other engine can answer this turn any more."""
         self._body = b""
+        self._conn.let_go()
 
     def unreachable(self, reason: str) -> None:
         if self._stage is not PLACED and self._stage is not SENT:

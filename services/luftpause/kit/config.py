@@ -170,6 +170,14 @@ class DataplaneConfig(Section):
     head_seconds_max: Seconds = Field(default=30, description="Longest time to send a request head.")
     max_body_bytes: Annotated[int, Field(ge=1)] = Field(default=64 * 2**20, description="Longest request body.")
     body_seconds_max: Seconds = Field(default=60, description="Longest time to send a request body.")
+    held_bytes_max: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Bodies that are read or wait take this much memory in all, per process; beyond it 503. "
+        "Not given: 4 GiB, or half of the cgroup's limit if that is less.",
+    )
+    held_bytes_per_caller_max: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="The same for one caller; not given: no limit."
+    )
     idle_connection_seconds: Seconds = Field(default=75, description="An idle client connection is closed after this.")
     connect_seconds: Seconds = Field(default=2, description="Time-out of a connection to an engine.")
     failover_seconds: Seconds = Field(
