@@ -21,6 +21,8 @@ CHUNKED = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-typ
 REQUESTS = [
     post(),
     post(STREAM_BODY, x_luftpause_run_id="r", x_luftpause_class="batch", traceparent="00-" + "1" * 32 + "-" + "2" * 16 + "-01"),
+    post(TOOLS_BODY),
+    get("/health"),
     post(TOOLS_BODY, connection="close"),
     post(TOOLS_BODY, version="1.0"),
     post(path="http://localhost/v1/chat/completions?a=b", expect="100-continue"),

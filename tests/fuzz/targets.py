@@ -23,6 +23,7 @@ from tests.support.wires import FakeTransport, Rig
 STEP_SECONDS_MAX = 0.1
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
 ENDS = ("finished", "failed", "abandon")
+GOOD_REQUESTS = 3  # of the seeds: turns after which the connection goes on
 Look = tuple[Any, ...]
 Target = Callable[[bytes, int], Coroutine[Any, Any, Look]]
 
@@ -74,13 +75,22 @@ async def settle(rig: Rig, scheduler: FakeScheduler, clients: Sequence[FakeTrans
 
 
 async def requests(data: bytes, seed: int) -> Look:
+    """It makes no difference whether a good request, perhaps with the same head, came before on the connection."""
+    alone = await _requests(data, seed, b"")
+    if seed % 2:
+        after = await _requests(data, seed, REQUESTS[seed // 2 % GOOD_REQUESTS])
+        must(alone == after, f"it is read as {alone} alone and as {after} after its like")
+    return alone
+
+
+async def _requests(data: bytes, seed: int, before: bytes) -> Look:
     """Nothing but what a strict reader finds too reaches the engine; every answer is HTTP; all ends by itself."""
     chance = Random(seed)
     scheduler = FakeScheduler(replica("a", "http://a"))
     with pytest.MonkeyPatch.context() as patch:
         rig = Rig(scheduler, usage=chance.choice(("observe", "observe", "ask"))).patch(patch)
         client, answered = rig.client(), 0
-        for part in cut(data, chance):
+        for part in [*([before] if before else []), *cut(data, chance)]:
             timed(client.receives, part)
             while rig.connecting:
                 rig.connecting[0].made()
@@ -93,7 +103,9 @@ async def requests(data: bytes, seed: int) -> Look:
         got = [each for engine in rig.engines for each in forwarded(bytes(engine.written))]
         await settle(rig, scheduler, [client])
     written = bytes(client.written)
-    found = answers_in(written, closed=True, methods=("GET", "HEAD"), count=9)
+    first = 1 if before else 0
+    found = answers_in(written, closed=True, methods=("GET", "HEAD"), count=9)[first:]
+    got = got[first:]
     must(500 not in [status for status, _, _ in found], "an internal error")
     expected = first_request(data)
     if got and isinstance(expected, tuple):
@@ -103,7 +115,7 @@ async def requests(data: bytes, seed: int) -> Look:
     elif got and found and found[0][0] == 200:
         must(any(each.search(str(expected)) for each in ALLOWED), f"h11 refuses what was served: {expected}")
     said = tuple((status, body[:50] if status != 200 else b"") for status, body, _ in found)
-    ends = tuple(scheduler.told(each)[-1] for each in scheduler.asks)
+    ends = tuple(scheduler.told(each)[-1] for each in list(scheduler.asks)[first:])
     return ("requests", said, ends, expected[:30] if isinstance(expected, str) else "ok", min(2, len(got)))
 
 
@@ -115,6 +127,15 @@ ALLOWED = (re.compile("^no request line received$"), re.compile(r"^illegal reque
 
 
 async def answers(data: bytes, seed: int) -> Look:
+    """It makes no difference whether a good answer, perhaps with the same head, came before from the engine."""
+    alone = await _answers(data, seed, b"")
+    if seed % 2:
+        after = await _answers(data, seed, ANSWERS[seed // 2 % len(ANSWERS)])
+        must(alone == after, f"it is read as {alone} alone and as {after} after its like")
+    return alone
+
+
+async def _answers(data: bytes, seed: int, before: bytes) -> Look:
     """The client gets what a strict reader finds, or an error, or a transfer that is seen to be broken; and nobody else gets any of it."""
     chance = Random(seed)
     scheduler = FakeScheduler(replica("a", "http://a"))
@@ -122,6 +143,8 @@ async def answers(data: bytes, seed: int) -> Look:
     version = chance.choice(("1.1", "1.1", "1.0"))
     with pytest.MonkeyPatch.context() as patch:
         rig = Rig(scheduler, usage=chance.choice(("observe", "observe", "ask")), failover=False).patch(patch)
+        if before:
+            await _before(rig, before)
         client = rig.client()
         client.receives(post(STREAM_BODY, path=chance.choice(PATHS), version=version))
         engine = made(rig)
@@ -136,12 +159,23 @@ async def answers(data: bytes, seed: int) -> Look:
         await _second(rig, scheduler, second)
         await settle(rig, scheduler, [client, second])
     found = answers_in(bytes(client.written), closed=bool(client.lost))
-    told = scheduler.told(next(iter(scheduler.asks)))
+    told = scheduler.told(list(scheduler.asks)[1 if before else 0])
     complete = bool(found) and found[0][2] and not (version == "1.0" and client.lost == "aborted")
     if "finished" in told:
         must(complete, "told as finished, and the client has no whole answer")
     said = tuple((status, whole, body[:60] if status >= 500 else b"") for status, body, whole in found)
     return ("answers", closes, said, tuple(told), client.lost, engine.lost)
+
+
+async def _before(rig: Rig, answer: bytes) -> None:
+    """A turn with a connection of its own, which ends."""
+    client = rig.client()
+    client.receives(post(STREAM_BODY))
+    engine = made(rig)
+    engine.receives(answer)
+    engine.peer_closes()
+    client.peer_closes(ConnectionResetError())
+    await asyncio.sleep(0)
 
 
 async def _second(rig: Rig, scheduler: FakeScheduler, second: FakeTransport) -> None:

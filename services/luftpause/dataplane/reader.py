@@ -92,15 +92,21 @@ class Reader:
                     )
             if data:
                 self._body(data)
-        except httptools.HttpParserUpgrade:
-            return Rejection(405, "method_not_allowed", "CONNECT is not served here", allow="GET, POST, DELETE")
-        except httptools.HttpParserError as error:
-            if self.target == b"*" and "PRI" in str(error):
-                return Rejection(505, "http_version", "HTTP/2 is not served here; use HTTP/1.1")
-            return Rejection(400, "bad_request", f"malformed HTTP: {error}")
+        except (httptools.HttpParserUpgrade, httptools.HttpParserError) as error:
+            if self.complete and self.method != "CONNECT":
+                self.extra = True  # what is wrong stands behind this request
+            else:
+                return self._malformed(error)
         if self._raw_bytes > CHUNK_OVERHEAD * self._received + self._bytes_max:
             return Rejection(400, "bad_request", "malformed HTTP: more chunk framing than payload")
         return self._fault() if self.head_done else None
+
+    def _malformed(self, error: Exception) -> Rejection:
+        if isinstance(error, httptools.HttpParserUpgrade):
+            return Rejection(405, "method_not_allowed", "CONNECT is not served here", allow="GET, POST, DELETE")
+        if self.target == b"*" and "PRI" in str(error):
+            return Rejection(505, "http_version", "HTTP/2 is not served here; use HTTP/1.1")
+        return Rejection(400, "bad_request", f"malformed HTTP: {error}")
 
     def _again(self, known: Recurring, data: bytes) -> bytes:
         """If the request's head is the last one again, take what that said; returns the rest."""

@@ -98,9 +98,7 @@ REFUSED = {
     "absolute form of another host": (ask(SIZED, BODY, first=b"POST http://evil/v1/chat/completions HTTP/1.1"), 403),
     "absolute form with a user": (ask(SIZED, BODY, first=b"POST http://localhost@evil/v1/chat/completions HTTP/1.1"), 403),
     "HTTP/0.9": (b"GET /v1/models\r\n\r\n", 505),
-    "HTTP/0.9 by name": (ask(SIZED, BODY, first=b"POST /v1/chat/completions HTTP/0.9"), 400),
-    "HTTP/1.0 with chunks and more behind": (ask(TE, ONCE, first=b"POST /v1/chat/completions HTTP/1.0"), 400),
-    "a close and more behind": (ask(b"connection: close\r\n" + SIZED, BODY), 400),
+    "HTTP/0.9 by name": (ask(SIZED, BODY, first=b"POST /v1/chat/completions HTTP/0.9"), 505),
     "HTTP/1.2": (ask(SIZED, BODY, first=b"POST /v1/chat/completions HTTP/1.2"), 400),
     "HTTP/2 preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
     "HTTP/2 by name": (ask(SIZED, BODY, first=b"POST /v1/chat/completions HTTP/2"), 400),
@@ -148,6 +146,10 @@ SERVED = {
     "several spaces in the first line": ask(SIZED, BODY, first=b"POST  /v1/chat/completions  HTTP/1.1"),
     "empty lines before": b"\r\n\r\n" + ask(SIZED, BODY),
     "an expectation, and the body at once": ask(b"Expect: 100-Continue\r\n" + SIZED, BODY),
+    "HTTP/1.0 with chunks": ask(TE, ONCE, first=b"POST /v1/chat/completions HTTP/1.0"),
+    "a close": ask(b"connection: close\r\n" + SIZED, BODY),
+    "garbage behind": ask(SIZED, BODY + b"\0\xff \r\n"),
+    "CONNECT behind": ask(SIZED, BODY + b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n"),
     "names of ours among those of the connection": ask(b"connection: host, content-length, transfer-encoding\r\n" + SIZED, BODY),
 }  # fmt: skip
 

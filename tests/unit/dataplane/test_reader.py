@@ -111,3 +111,14 @@ def test_a_body_in_tiny_chunks_costs_about_its_length() -> None:
     reader.feed(b"0\r\n\r\n")
     assert reader.body() == b"ab" * (size // 2)
     assert held < 3 * size
+
+
+def test_what_is_wrong_behind_a_request_does_not_spoil_it() -> None:
+    request = b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\n{}"
+    for behind in (b"\0", b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n", b"GET / HTTP/1.1 \r\n\r\n"):
+        reader = Reader(4096, 20)
+        assert reader.feed(request + behind) is None
+        assert (reader.complete, reader.extra, reader.body()) == (True, True, b"{}")
+    found = Reader(4096, 20).feed(b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n")
+    assert isinstance(found, Rejection)
+    assert found.status == 405
