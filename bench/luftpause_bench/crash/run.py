@@ -52,22 +52,38 @@ async def crash(*, kills: int, runs: int, seed: int, told: Callable[[int], None]
         announced, calls = place / "mcp.json", place / "calls"
         calls.touch()
         options = McpOptions(port=0, lookup_seconds=0.02, log=calls)
-        serving = asyncio.create_task(serve_http(options, announced))
+        processes = multiprocessing.get_context("forkserver")
+        processes.set_forkserver_preload(["luftpause_bench.crash.worker", "luftpause_fakes.mcp"])
+        serving = processes.Process(target=_tools, args=(options, announced), daemon=True)
+        serving.start()
         try:
             async with asyncio.timeout(30):
                 while not announced.exists():  # noqa: ASYNC110  (a file has no event)
                     await asyncio.sleep(0.01)
             mcp: str = orjson.loads(announced.read_bytes())["mcp"]
-            return await _lives(place, mcp, calls, kills=kills, runs=runs, seed=seed, told=told)
+            return await _lives(place, mcp, calls, processes, kills=kills, runs=runs, seed=seed, told=told)
         finally:
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
+            serving.kill()
+            serving.join()
+            serving.close()
 
 
-async def _lives(place: Path, mcp: str, calls: Path, *, kills: int, runs: int, seed: int, told: Callable[[int], None]) -> Report:
+def _tools(options: McpOptions, announced: Path) -> None:
+    asyncio.run(serve_http(options, announced))
+
+
+async def _lives(
+    place: Path,
+    mcp: str,
+    calls: Path,
+    processes: ForkServerContext,
+    *,
+    kills: int,
+    runs: int,
+    seed: int,
+    told: Callable[[int], None],
+) -> Report:
     began, chance = time.monotonic(), random.Random(seed)
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["luftpause_bench.crash.worker"])
     state, shown, synced = place / "state", place / "shown", place / "synced"
     shown.touch()
     books = Books(state / "runs.jsonl", calls, shown)
