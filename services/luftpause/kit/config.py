@@ -178,6 +178,10 @@ class DataplaneConfig(Section):
     held_bytes_per_caller_max: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="The same for one caller; not given: no limit."
     )
+    hold_keepalive_s: Seconds = Field(
+        default=0,
+        description="A held streaming turn gets its 200 after this long, and then an SSE comment each time it has passed; 0: never.",
+    )
     idle_connection_seconds: Seconds = Field(default=75, description="An idle client connection is closed after this.")
     connect_seconds: Seconds = Field(default=2, description="Time-out of a connection to an engine.")
     failover_seconds: Seconds = Field(
@@ -267,7 +271,9 @@ class RuntimeConfig(Section):
     answer_chars_max: Annotated[int, Field(ge=1000)] = Field(
         default=1_000_000, description="A longer answer of a turn, tool calls included, is broken off and fails the run."
     )
-    turn_retries_max: Count = Field(default=3, description="Retries of a turn after a lost connection or 5xx.")
+    turn_retries_max: Count = Field(
+        default=6, description="Retries of a turn after a lost connection or 5xx; with growing pauses, six take 26 s."
+    )
     tool_seconds_max: Annotated[float, Field(gt=0)] = Field(default=60, description="Time-out of a tool call.")
     tools_ready_seconds: Seconds = Field(
         default=10, description="After a start, runs wait this long for tool servers that are not connected yet."

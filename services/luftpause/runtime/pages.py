@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from luftpause import __version__
 from luftpause.kit.errors import error_body
 from luftpause.runtime.gate import principal_of
-from luftpause.runtime.ports import Json, RunView, Toolbox
+from luftpause.runtime.ports import Amounts, Budget, Costs, Json, RunView, Toolbox
 
 JSON: Final = "application/json"
 
@@ -42,7 +42,7 @@ class Pages:
         return {
             "runs": [_run(run) for run in self._runs(principal)],
             "servers": [
-                {"name": server.name, "connected": server.connected, "error": server.error, "tools": server.tools}
+                {"name": server.name, "connected": server.connected, "error": server.error, "tools": server.tools, "notes": server.notes}
                 for server in self._toolbox.servers()
             ],
         }
@@ -64,7 +64,42 @@ def _run(run: RunView) -> Json:
         "completion_tokens": run.completion_tokens,
         "cached_tokens": run.cached_tokens,
         "seconds": round(run.seconds, 3),
+        "turn_seconds": run.turn_seconds,
+        "tool_seconds": run.tool_seconds,
+        "subtree": _costs(run.subtree),
+        "budget": _budget(run.budget),
+        "pending_approvals": [{"id": each.id, "tool": each.tool, "asked_at": each.asked_at} for each in run.pending_approvals],
     }
+
+
+def _costs(costs: Costs) -> Json:
+    """Of the run and all its descendants."""
+    return {
+        "turns": costs.turns,
+        "tool_calls": costs.tool_calls,
+        "failed_tool_calls": costs.failed_tool_calls,
+        "prompt_tokens": costs.prompt_tokens,
+        "completion_tokens": costs.completion_tokens,
+        "cached_tokens": costs.cached_tokens,
+        "turn_seconds": round(costs.turn_seconds, 3),
+        "tool_seconds": round(costs.tool_seconds, 3),
+    }
+
+
+def _budget(budget: Budget | None) -> Json | None:
+    return (
+        None
+        if budget is None
+        else {
+            "limits": _amounts(budget.limits),
+            "used": _amounts(budget.used),
+            "exceeded": None if budget.exceeded is None else budget.exceeded.value,
+        }
+    )
+
+
+def _amounts(amounts: Amounts) -> Json:
+    return {"tokens": amounts.tokens, "toolCalls": amounts.tool_calls, "seconds": amounts.seconds}
 
 
 def _refused(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:
