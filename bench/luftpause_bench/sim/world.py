@@ -59,7 +59,7 @@ class World:
         end = self.now + at_most_seconds
         while not until():
             if not self._heap or self._heap[0][0] > end:
-                self.now = end
+                self.now = max(self.now, end)  # a jump may have gone beyond it
                 return until()
             due, _, happening = heapq.heappop(self._heap)
             self.now = max(self.now, due)  # after a jump everything comes late
