@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 EVENT_STREAM: Final = b"text/event-stream"
 JSON: Final = b"application/json"
+NO_BYTES_MAX: Final = 65_536  # read of an answer that is told by an event
 
 
 class Attempt:
     """Called by `Connection` (its `Receiver`); ends with exactly one of `Turn.unreachable`, `busy`, `broken` and `answered`, or `abort`."""
 
     __slots__ = (
-        "_conn", "_emit", "_head", "_looked_at", "_observer", "_raw", "_told_response", "_turn", "_until_close",
+        "_conn", "_emit", "_head", "_looked_at", "_no", "_observer", "_raw", "_told_response", "_turn", "_until_close",
         "deadline", "passed", "sent_at", "upstream",
     )  # fmt: skip
 
@@ -37,6 +38,7 @@ class Attempt:
         self._head: AnswerHead | None = None
         self._looked_at: bytes | None = None  # payload that came while the head waits
         self._raw = b""  # the same as it came
+        self._no: bytes | None = None  # the body of an answer that can't follow the head that the client has
         self._observer: Observer = Unread()
         self._emit: Emit | None = None
         self._until_close = False
@@ -76,12 +78,17 @@ class Attempt:
         self._head = head
         if needs_look(head.status, holds_busy=self._turn.relay.holds_busy):
             self._looked_at = b""
+        elif self._turn.begun:
+            self._no = b""
         else:
             self._conn.write_head(self._pass(head))
 
     def body(self, raw: bytes, payload: bytes, done: bool) -> None:
         if self._looked_at is not None:
             self._look(raw, payload, done=done)
+            return
+        if self._no is not None:
+            self._collect(self._no + payload, done=done)
             return
         observer = self._observer
         if payload:
@@ -138,8 +145,20 @@ class Attempt:
         self._looked_at = None
         self._raw = b""
 
+    def _collect(self, payload: bytes, *, done: bool) -> None:
+        """The client has the head of a stream, and this is none: it is told by an event, when all of it is here, or enough."""
+        self._no = payload
+        if not done and len(payload) <= NO_BYTES_MAX:
+            return
+        if not done:
+            self.abort()
+        self._turn.told(self._head.status if self._head is not None else 0, payload)
+
     def _pass_with(self, head: AnswerHead, raw: bytes, payload: bytes, *, done: bool) -> None:
         """Head and first bytes in one write."""
+        if self._turn.begun and (head.status != 200 or head.kind != EVENT_STREAM):
+            self._collect(payload, done=done)
+            return
         first = self._pass(head)
         self._observer.feed(payload)
         if self._observer.seen.news:
@@ -147,29 +166,36 @@ class Attempt:
         if done:
             self._end(first, raw, payload)
         else:
-            self._conn.write_head(first + (raw if self._emit is None else self._emit(raw, payload, False)))
+            kept = raw if self._emit is None else self._emit(raw, payload, False)
+            if first:
+                self._conn.write_head(first + kept)
+            elif kept:
+                self._conn.write(kept)
 
     # ---- the answer goes on
 
     def _pass(self, head: AnswerHead) -> bytes:
-        """From now on every byte is the client's. Returns the head for it."""
+        """From now on every byte is the client's. Returns the head for it; empty: it has one."""
         turn, conn = self._turn, self._conn
+        begun = turn.begun
         self.passed = True
         turn.passed()
         stream = head.kind == EVENT_STREAM
         self._observer = turn.observer(head, stream=stream)
         hide = EventFilter(is_usage_only, turn.relay.config.event_bytes_max) if turn.hides_usage and stream else None
-        passing = Passing(head, turn.version, hide)
+        passing = Passing(head, turn.version, hide, begun=begun)
         self._emit = passing.emit
         self._until_close = passing.until_close
         if passing.until_close:
             conn.keeps = False
-        ours = turn.ours()
         if stream:
             self.deadline = self.sent_at + turn.relay.config.first_byte_seconds
             turn.relay.sweep.watch(self)
-            if not head.caches:
-                ours += b"cache-control: no-cache\r\n"
+        if begun:
+            return b""
+        ours = turn.ours()
+        if stream and not head.caches:
+            ours += b"cache-control: no-cache\r\n"
         return b"%b%b%b%b%b\r\n" % (head.lines, ours, conn.more, passing.framing, b"" if conn.keeps else CLOSE)
 
     def _report(self) -> None:

@@ -18,9 +18,10 @@ class Passing:
 
     __slots__ = ("emit", "framing", "until_close")
 
-    def __init__(self, head: AnswerHead, version: str, hide: EventFilter | None) -> None:
+    def __init__(self, head: AnswerHead, version: str, hide: EventFilter | None, *, begun: bool = False) -> None:
+        """`begun`: the client was told already that its answer has no length."""
         self.until_close = False
-        if isinstance(head.framing, Counted) and (hide is None or head.status in BODILESS):
+        if isinstance(head.framing, Counted) and not begun and (hide is None or head.status in BODILESS):
             self.framing = b"" if head.status in BODILESS else b"content-length: %d\r\n" % head.framing.length
             self.emit = _as_it_came
         elif version == "1.1":

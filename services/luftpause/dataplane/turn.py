@@ -11,6 +11,7 @@ from luftpause.dataplane.attempt import JSON, Attempt
 from luftpause.dataplane.chat import ask_for_usage
 from luftpause.dataplane.connection import AnswerHead
 from luftpause.dataplane.digest import body_hash
+from luftpause.dataplane.early import Early, rejection_of
 from luftpause.dataplane.formats import Format
 from luftpause.dataplane.identify import Identity, Reading, identify
 from luftpause.dataplane.observe import EventStream, Observed, Observer, Unread, WholeJson
@@ -42,8 +43,8 @@ NEW, HELD, PLACED, SENT, OVER = Stage  # a name of the module costs a tenth of a
 
 class Turn:
     __slots__ = (
-        "_api", "_attempt", "_body", "_conn", "_died", "_headers", "_no_place", "_placement", "_run", "_stage", "_target", "_unreachable",
-        "deadline", "hides_usage", "id", "relay", "stores", "told_first_token", "version",
+        "_api", "_attempt", "_body", "_conn", "_died", "_early", "_headers", "_hold_reason", "_no_place", "_placement", "_run", "_stage",
+        "_target", "_unreachable", "deadline", "hides_usage", "id", "relay", "stores", "told_first_token", "version",
     )  # fmt: skip
 
     def __init__(self, relay: "Relay", conn: "Client", request: "Request", api: Format) -> None:
@@ -63,6 +64,8 @@ class Turn:
         self._unreachable = ""  # why the last place did not take it
         self._no_place = ""  # the code of that, if there is no other place
         self._died = False  # an engine went away before it answered; that is tried once more
+        self._hold_reason = ""  # the last one that was told
+        self._early: Early | None = None
         self.hides_usage = False
         self.stores = False  # the answer can be asked for later
         self.told_first_token = False
@@ -91,6 +94,8 @@ class Turn:
         self._stage = HELD
         self._conn.handler = self
         self.relay.enter(self)
+        if reading.stream and self.relay.config.hold_keepalive_s:
+            self._early = Early(self, self._conn, self.relay.sweep.now, self.relay.config.hold_keepalive_s)
         self.relay.scheduler.ask(self._ask(identity, reading, fresh_run, body_bytes, hashed), self)
 
     def _ask(self, identity: Identity, reading: Reading, fresh_run: str, body_bytes: int, hashed: bytes) -> Ask:
@@ -114,8 +119,12 @@ class Turn:
         )
 
     def reject(self, rejection: Rejection) -> None:
-        """Answer with an error. Nothing of an answer has gone on."""
+        """Answer with an error. Nothing of an engine's answer has gone on."""
+        early = self._early
         self._over()
+        if early is not None and early.begun:
+            early.fail(self._api.error_event(rejection))
+            return
         conn = self._conn
         more = conn.more + self.ours() if self._run else conn.more
         conn.answer(refusal(rejection, more=more, close=not conn.keeps))
@@ -125,7 +134,7 @@ class Turn:
     def held(self, run: str, reason: str) -> None:
         if self._stage is not HELD:
             return
-        self._run = run
+        self._run, self._hold_reason = run, reason
         if self._unreachable and reason == NO_REPLICA:
             self._give_up()
         elif self._unreachable:
@@ -163,8 +172,9 @@ class Turn:
             self.relay.scheduler.started(self.id)
 
     def passed(self) -> None:
-        """The client has the head: no other engine can answer this turn any more."""
+        """The engine's answer goes on: no other engine can answer this turn any more."""
         self._body = b""
+        self._quiet()
         self._conn.let_go()
 
     def unreachable(self, reason: str) -> None:
@@ -199,6 +209,16 @@ class Turn:
             status, code = (504, why) if why in TIMEOUTS else (502, "engine_failed")
             self.reject(Rejection(status, code, self._named(reason)))
 
+    @property
+    def begun(self) -> bool:
+        """Has the client a head already, of an event stream?"""
+        return self._early is not None and self._early.begun
+
+    def told(self, status: int, body: bytes) -> None:
+        """The engine's answer is none that can follow the early head."""
+        self.relay.scheduler.failed(self.id, "engine_error")
+        self.reject(rejection_of(status, body))
+
     def answered(self, status: int, seen: Observed) -> None:
         """The whole answer is here."""
         scheduler = self.relay.scheduler
@@ -222,12 +242,23 @@ class Turn:
         """The header lines that say what happened to the turn."""
         placement = self._placement
         if placement is None:
-            return b"x-luftpause-run-id: %b\r\nx-luftpause-turn-id: %b\r\n" % (self._run.encode(), self.id.encode())
+            return self.names()
         reason = b"x-luftpause-hold-reason: %b\r\n" % placement.hold_reason.encode() if placement.hold_reason else b""
         return (
             b"x-luftpause-run-id: %b\r\nx-luftpause-turn-id: %b\r\nx-luftpause-replica: %b\r\nx-luftpause-held-ms: %d\r\n"
             b"%bx-accel-buffering: no\r\n"
         ) % (self._run.encode(), self.id.encode(), placement.replica.name.encode(), placement.held_ms, reason)
+
+    def names(self) -> bytes:
+        """The header lines with the ids that are known."""
+        run = b"x-luftpause-run-id: %b\r\n" % self._run.encode() if self._run else b""
+        return b"%bx-luftpause-turn-id: %b\r\n" % (run, self.id.encode())
+
+    def waits_for(self) -> bytes:
+        """Why it is held; empty: it is not."""
+        if self._stage is not HELD:
+            return b""
+        return self._hold_reason.encode() or b"no scheduler"
 
     # ---- another place, or none
 
@@ -296,6 +327,11 @@ class Turn:
         self._stage = OVER
         self._attempt = None  # it knows the turn: without this the two would wait for the garbage collector
         self._unhurried()
+        self._quiet()
+
+    def _quiet(self) -> None:
+        if self._early is not None:
+            self._early.stop()
 
     # ---- Handler
 
