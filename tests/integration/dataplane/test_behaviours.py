@@ -290,7 +290,7 @@ def test_a_client_gets_its_end_and_leaves_nothing_behind(name: str, there: World
 
 @pytest.mark.parametrize("what", ["events", "one event without an end"])
 def test_a_long_stream_takes_no_memory(what: str, there: World, runner: asyncio.Runner) -> None:
-    """O09. 256 MiB; an event that is too long is given up, and the turn's usage is unknown."""
+    """O09. 128 MiB; an event that is too long is given up, and the turn's usage is unknown."""
 
     async def run() -> None:
         client, before = await there.client(), there.rss_bytes_max()

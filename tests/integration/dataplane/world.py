@@ -1,6 +1,6 @@
 """How does a test run a real dataplane before a real scheduler and engines, and see that nothing is left in it afterwards?
 
-The engine `fake` counts what it has in work. `raw`, within the test, floods whoever asks for the model `flood`, sends 256 MiB to who asks
+The engine `fake` counts what it has in work. `raw`, within the test, floods whoever asks for the model `flood`, sends 128 MiB to who asks
 for `much` (in one event, or in many), and tells everybody else the digest of the body that it got.
 """
 
@@ -26,7 +26,7 @@ CLOSED_STATES = {"06", "0A"}  # TIME_WAIT and LISTEN in /proc/net/tcp: neither b
 LIMITS: dict[str, Any] = {
     "head_seconds_max": 1, "body_seconds_max": 2, "slow_reader_seconds": 1, "half_close_seconds": 1.5, "linger_seconds": 0.5,
 }  # fmt: skip
-EVENT_BYTES, MUCH_BYTES = 2**16, 2**28
+EVENT_BYTES, MUCH_BYTES = 2**16, 2**27
 EVENTS = chunked(b'data: {"choices":[{"index":0,"delta":{"content":"hello"}}]}\n\n' * (EVENT_BYTES // 62))
 FLOOD = chunked(b"data: " + b"x" * 60_000 + b"\n\n")
 
