@@ -20,6 +20,7 @@ from tests.support.processes import port_of
 from tests.support.raw_engine import STREAM_HEAD, RawEngine, Talk, chunked, json_answer, raw_engine
 
 FAKE = "fake-1b"
+COUNTED = ("luftpause_dataplane_in_flight_turns", "luftpause_dataplane_held_turns")
 PLACES = 3  # of the fake engine
 GONE_SECONDS = 2.0  # an engine's request is closed within this after its client left
 CLOSED_STATES = {"06", "0A"}  # TIME_WAIT and LISTEN in /proc/net/tcp: neither belongs to a connection that somebody still has
@@ -104,12 +105,19 @@ class World:
         return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
 
     async def nothing_left(self) -> None:
-        """Within GONE_SECONDS: no request in an engine, no turn in the scheduler, no connection of a client in the dataplane."""
+        """Within GONE_SECONDS: no request in an engine, no turn in scheduler or dataplane, no client's connection in the latter."""
         began = time.monotonic()
         await _until(lambda: self._engine_has(0), GONE_SECONDS)
         await _until(self._raw_is_gone, GONE_SECONDS - (time.monotonic() - began))
         await self.whole.until(lambda seen: turns_in(seen) == 0, 2)
+        await _until(self._plane_counts_nothing, 2)
         await _until(self._no_clients, 2)
+
+    async def _plane_counts_nothing(self) -> bool:
+        page = (await self.whole.http.get(self.plane + "/metrics", headers={"connection": "close"})).raise_for_status().text
+        counts = [line.rpartition(" ")[2] for line in page.splitlines() if line.startswith(COUNTED)]
+        assert counts, page
+        return {float(each) for each in counts} == {0.0}
 
     async def _raw_is_gone(self) -> bool:
         return all(talk.gone.is_set() or b'"flood"' not in talk.body[:100] for talk in self.raw.talks)
