@@ -3,12 +3,14 @@
 import functools
 import json
 import re
+from collections.abc import Iterable
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 import orjson
+from msgspec import UNSET, Raw, Struct, UnsetType
 
-from luftpause.dataplane.digest import head_digest
+from luftpause.dataplane.digest import TEXT_CHARS_MAX, bounded, head_digest
 from luftpause.dataplane.rejection import Rejection
 
 TOOL_CALL_IDS_MAX: Final = 64  # echoed ids that are looked up
@@ -21,10 +23,22 @@ PARTS_MAX: Final = 200_000  # objects, or lone surrogates, in a big body; no con
 TELLS_NOTHING: Final = "x-anthropic-billing-header:"  # Claude Code heads its system prompt with it; a part changes with every request
 NO_MODEL: Final = Rejection(400, "no_model", "the body has no `model`; name one of those that GET /v1/models lists")
 
+LONG_BYTES: Final = 262_144  # of a content: beyond it only what a digest reads is decoded
+LONGEST_ESCAPE: Final = 12  # bytes of JSON text per character: two halves of a surrogate pair
+END_BYTES: Final = (TEXT_CHARS_MAX + 4) * LONGEST_ESCAPE  # some more than is read: the cuts take a part
+
 B = TypeVar("B")
 L = TypeVar("L")
 Head = list[tuple[str, bytes]]
 """Roles (system, user) and their contents as JSON text; empty: there is none."""
+
+
+class TextPart(Struct, gc=False):
+    text: str | UnsetType | None = UNSET
+
+
+_parts: Final = msgspec.json.Decoder(list[TextPart])
+_string: Final = msgspec.json.Decoder(str)
 
 
 def decode(body: bytes, full: msgspec.json.Decoder[B], least: msgspec.json.Decoder[L]) -> B | L | Rejection:
@@ -64,6 +78,45 @@ def _without_surrogates(body: bytes) -> bytes:
 
 def _plain(error: Exception) -> str:
     return str(error).replace(" - at `$.", " at `").replace("Expected `object`, got", "it must be an object, not")
+
+
+def content_of(raw: Raw | UnsetType) -> bytes:
+    """A message's content for its digest, as JSON text; empty: there is none.
+
+    Of a long one only what the digest reads: its text without images, or both ends of its text. All of it would keep the loop from
+    everything else for a third of a second at 40 MB.
+    """
+    if isinstance(raw, UnsetType):
+        return b""
+    view = memoryview(raw)
+    if len(view) <= LONG_BYTES:
+        return bytes(view)
+    if view[0] == ord('"'):
+        return _ends_of(view)
+    try:
+        parts = _parts.decode(view)
+    except msgspec.MsgspecError:
+        return bytes(view)  # none of the usual forms
+    return msgspec.json.encode([TextPart(bounded(part.text)) for part in parts if isinstance(part.text, str)])
+
+
+def _ends_of(string: memoryview) -> bytes:
+    """A JSON string whose text has the same ends as that of a long one."""
+    first = _readable(b'"%b"' % string[1 : END_BYTES - cut] for cut in range(LONGEST_ESCAPE))
+    last = _readable(b'"%b' % string[cut - END_BYTES :] for cut in range(LONGEST_ESCAPE))
+    if first is None or last is None:
+        return bytes(string)
+    return msgspec.json.encode(first[:TEXT_CHARS_MAX] + last[-TEXT_CHARS_MAX:])
+
+
+def _readable(cuts: Iterable[bytes]) -> str | None:
+    """The first that is not cut within a character."""
+    for cut in cuts:
+        try:
+            return _string.decode(cut)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+    return None
 
 
 def digest_of(head: Head, key: bytes) -> bytes:

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from luftpause.dataplane.bodies import HEAD_MESSAGES_MAX, NO_MODEL, TOOL_CALL_IDS_MAX, Head, decode, digest_of
+from luftpause.dataplane.bodies import HEAD_MESSAGES_MAX, NO_MODEL, TOOL_CALL_IDS_MAX, Head, content_of, decode, digest_of
 from luftpause.dataplane.identify import Reading
 from luftpause.dataplane.rejection import Rejection
 
@@ -103,7 +103,7 @@ def _head(messages: list[Message]) -> Head:
     head: Head = []
     for message in messages[:HEAD_MESSAGES_MAX]:
         if message.role in {"system", "developer", "user"}:
-            head.append(("user" if message.role == "user" else "system", b"" if message.content is UNSET else bytes(message.content)))
+            head.append(("user" if message.role == "user" else "system", content_of(message.content)))
         if message.role == "user":
             break
     return head

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from luftpause.dataplane.bodies import HEAD_MESSAGES_MAX, NO_MODEL, TOOL_CALL_IDS_MAX, Head, decode, digest_of
+from luftpause.dataplane.bodies import HEAD_MESSAGES_MAX, NO_MODEL, TOOL_CALL_IDS_MAX, Head, content_of, decode, digest_of
 from luftpause.dataplane.identify import Reading
 from luftpause.dataplane.observe import as_objects, as_text, parse
 from luftpause.dataplane.rejection import Rejection
@@ -102,9 +102,9 @@ def _read_blocks(content: bytes) -> list[Block]:
 
 def _head(body: Body) -> Head:
     """System prompt and first user message."""
-    head: Head = [] if body.system is UNSET else [("system", bytes(body.system))]
+    head: Head = [] if body.system is UNSET else [("system", content_of(body.system))]
     for message in (body.messages or [])[:HEAD_MESSAGES_MAX]:
         if message.role == "user":
-            head.append(("user", b"" if message.content is UNSET else bytes(message.content)))
+            head.append(("user", content_of(message.content)))
             break
     return head

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from luftpause.dataplane.bodies import HEAD_MESSAGES_MAX, NO_MODEL, TOOL_CALL_IDS_MAX, Head, decode, digest_of
+from luftpause.dataplane.bodies import HEAD_MESSAGES_MAX, NO_MODEL, TOOL_CALL_IDS_MAX, Head, content_of, decode, digest_of
 from luftpause.dataplane.identify import Reading
 from luftpause.dataplane.rejection import Rejection
 
@@ -112,13 +112,13 @@ def echoed_ids(items: list[Item]) -> tuple[str, ...]:
 
 def _head(body: Body) -> Head:
     """Instructions, system and developer messages, first user message."""
-    head: Head = [] if body.instructions is UNSET else [("system", bytes(body.instructions))]
+    head: Head = [] if body.instructions is UNSET else [("system", content_of(body.instructions))]
     if isinstance(body.input, str):
         head.append(("user", msgspec.json.encode(body.input)))
         return head
     for item in (body.input or [])[:HEAD_MESSAGES_MAX]:
         if item.role in {"system", "developer", "user"}:
-            head.append(("user" if item.role == "user" else "system", b"" if item.content is UNSET else bytes(item.content)))
+            head.append(("user" if item.role == "user" else "system", content_of(item.content)))
         if item.role == "user":
             break
     return head
