@@ -28,6 +28,7 @@ class FakeScheduler:
         self.at: dict[str, str] = {}
         self.delivered: list[str] = []
         self.ended_runs: list[str] = []
+        self.calls: dict[str, str] = {}  # tool-call id -> run
         self.principals: list[str] = []  # of ended runs and of responses that were asked for
         self.located: dict[str, str] = {}  # response -> replica
         self.seeking: dict[str, Found] = {}
@@ -154,6 +155,10 @@ class FakeScheduler:
     def end_run(self, run: str, principal: str = "") -> None:
         self.ended_runs.append(run)
         self.principals.append(principal)
+
+    def run_of_call(self, id_: str, principal: str) -> str:
+        self.principals.append(principal)
+        return self.calls.get(id_, "")
 
     def locate(self, response: str, principal: str, found: Found) -> str:
         """At once, unless `silent`."""

@@ -76,7 +76,12 @@ class Stack:
 
 @contextlib.asynccontextmanager
 async def stack(
-    folder: Path, *, engine: Sequence[str] = (), tools: Sequence[str] = (), runtime: dict[str, Any] | None = None
+    folder: Path,
+    *,
+    engine: Sequence[str] = (),
+    tools: Sequence[str] = (),
+    runtime: dict[str, Any] | None = None,
+    scheduler: dict[str, Any] | None = None,
 ) -> AsyncGenerator[Stack]:
     """Two fake engines, fake tools and the services, ready to answer; `engine` and `tools` are further options of the fakes."""
     fakes: list[Process] = []
@@ -86,6 +91,7 @@ async def stack(
         fakes = [each for each in started if isinstance(each, Process)]
         assert len(fakes) == len(commands), started
         whole = Stack(folder, fakes[:2], fakes[2], runtime or {})
+        whole.config["scheduler"] |= scheduler or {}
         try:
             for name in ("scheduler", "dataplane", "runtime"):
                 await whole.start(name)

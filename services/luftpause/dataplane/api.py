@@ -26,6 +26,7 @@ def make_api(scheduler: Scheduler, is_stopping: Callable[[], bool]) -> FastAPI:
     api.add_api_route("/ready", routes.ready, summary="May a load balancer send turns here?")
     api.add_api_route("/v1/models", routes.models, summary="All models that the replicas serve")
     api.add_api_route("/v1/models/{name:path}", routes.model, summary="One model")
+    api.add_api_route("/v1/runs", routes.run_of_call, summary="The run whose model made a tool call")
     api.add_api_route("/v1/runs/{run:path}", routes.end_run, methods=["DELETE"], status_code=204, summary="The run is over: forget it")
     api.add_exception_handler(HTTPException, _refused)
     api.add_exception_handler(RequestValidationError, _invalid)
@@ -67,6 +68,15 @@ class _Routes:
             return answer(Rejection(404, "model_not_found", f"no replica serves model {name!r}; GET /v1/models lists those served"))
         return Response(orjson.dumps(self._model(name, owner)), media_type=JSON)
 
+    async def run_of_call(self, request: Request) -> Response:
+        id_ = request.query_params.get("tool_call_id", "")
+        if not id_:
+            return answer(Rejection(400, "bad_tool_call_id", "say which: GET /v1/runs?tool_call_id=ID"))
+        run = self._scheduler.run_of_call(id_, request.state.principal)
+        if not run:
+            return answer(Rejection(404, "unknown_tool_call", f"no run is known whose model made the tool call {id_[:200]!r}"))
+        return Response(orjson.dumps({"run": run}), media_type=JSON)
+
     async def end_run(self, run: str, request: Request) -> Response:
         if RUN_ID.fullmatch(run) is None:
             return answer(Rejection(400, "bad_run_id", "a run id has 1 to 128 visible ASCII characters"))
@@ -75,7 +85,8 @@ class _Routes:
 
     def _model(self, name: str, owner: str) -> dict[str, Any]:
         openai = {"id": name, "object": "model", "created": self._started, "owned_by": owner}
-        return openai | {"type": "model", "display_name": name, "created_at": self._started_text}
+        kind = self._scheduler.replicas[owner].kind.value
+        return openai | {"type": "model", "display_name": name, "created_at": self._started_text, "kind": kind}
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -34,8 +34,11 @@ class Identity(Struct, frozen=True, gc=False):
 
 
 NOBODY: Final = Identity()
+RUN: Final = b"x-luftpause-run-id"
+PARENT: Final = b"x-luftpause-parent-run-id"
 TELLING: Final = frozenset({
-    b"x-luftpause-run-id", b"x-luftpause-class", b"x-luftpause-caller", b"x-luftpause-priority", b"traceparent",
+    RUN, PARENT, b"x-luftpause-class", b"x-luftpause-caller", b"x-luftpause-priority",
+    b"traceparent",
     b"x-claude-code-session-id", b"session-id", b"x-session-id",
 })  # fmt: skip
 
@@ -57,12 +60,10 @@ def identify(headers: Headers, principal: str = "") -> Identity | Rejection:
     """Read the headers of spec/1 "Request headers" and those that harnesses send by themselves. A principal is its own caller."""
     if TELLING.isdisjoint(headers):
         return Identity(caller=principal, principal=principal) if principal else NOBODY
-    run, parent = _harness_run(headers)
-    stated = headers.get(b"x-luftpause-run-id")
-    if stated is not None:
-        run = stated.decode("latin-1")
-        if RUN_ID.fullmatch(run) is None:
-            return _bad_header("bad_run_id", "x-luftpause-run-id", "must be 1 to 128 visible ASCII characters")
+    runs = _runs(headers)
+    if isinstance(runs, Rejection):
+        return runs
+    run, parent = runs
     turn_class = TurnClass.INTERACTIVE
     named = headers.get(b"x-luftpause-class")
     if named is not None:
@@ -94,6 +95,16 @@ def caller_of(value: bytes) -> str:
         text = value.decode("latin-1")
     encoded = text.encode()
     return text if len(encoded) <= CALLER_BYTES_MAX else encoded[:CALLER_BYTES_MAX].decode(errors="ignore")
+
+
+def _runs(headers: Headers) -> tuple[str, str] | Rejection:
+    """Run and parent: what our own headers say goes before a harness's."""
+    run, parent = _harness_run(headers)
+    stated, above = headers.get(RUN), headers.get(PARENT)
+    for name, value in ((RUN, stated), (PARENT, above)):
+        if value is not None and RUN_ID.fullmatch(value.decode("latin-1")) is None:
+            return _bad_header("bad_run_id", name.decode(), "must be 1 to 128 visible ASCII characters")
+    return run if stated is None else stated.decode("latin-1"), parent if above is None else above.decode("latin-1")
 
 
 def _harness_run(headers: Headers) -> tuple[str, str]:

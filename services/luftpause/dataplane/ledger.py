@@ -12,6 +12,7 @@ from typing import Final, Generic, TypeVar
 
 from luftpause.dataplane import wire
 from luftpause.dataplane.announced import Listed, read_replicas
+from luftpause.dataplane.called import CallRuns
 from luftpause.dataplane.ended import EndedRuns
 from luftpause.dataplane.memory import Memory
 from luftpause.dataplane.seeking import Seekers
@@ -63,6 +64,7 @@ class Ledger(Generic[F]):
         self._parked: dict[str, Parked] = {}
         self._unusable: dict[str, str] = {}  # replica -> reason
         self._ended = EndedRuns(memory.seconds)
+        self._calls = CallRuns(memory.seconds)
         self._seekers = Seekers()
         self._sessions = 0
         self._log = Log("dataplane")
@@ -168,8 +170,9 @@ class Ledger(Generic[F]):
             self._say_soon("first_token", self._words.first_token(turn_id))
 
     def tool_calls_seen(self, turn_id: str, ids: Sequence[str]) -> None:
-        if self._in_flight(turn_id) and (ids := wire.ids(ids)):
+        if (turn := self._in_flight(turn_id)) and (ids := wire.ids(ids)):
             self.memory.tool_calls_seen(self._clock(), turn_id, ids)
+            self._calls.saw(self._clock(), ids, turn.run, turn.ask.principal)
             self._say("tool_calls_seen", self._words.tool_calls_seen(turn_id, ids))
 
     def response_seen(self, turn_id: str, response: str) -> None:
@@ -184,6 +187,7 @@ class Ledger(Generic[F]):
             now = self._clock()
             self.tally.finished(turn, now, usage, "paused" if paused else "finished")
             self.memory.finished(now, turn_id, paused=paused, tool_call_ids=ids)
+            self._calls.saw(now, ids, turn.run, turn.ask.principal)
             self._say("finished", self._words.finished(turn_id, turn.attempt, finish_reason, usage, paused=paused, tool_call_ids=ids))
 
     def failed(self, turn_id: str, reason: str) -> None:
@@ -195,6 +199,10 @@ class Ledger(Generic[F]):
         self.memory.failed(self._clock(), turn_id)
         self.tally.over(turn, reason)
         self._say("failed", self._words.failed(turn_id, turn.attempt, reason))
+
+    def run_of_call(self, id_: str, principal: str) -> str:
+        """The run whose model made this tool call; empty: nobody can tell."""
+        return self._calls.run_of(self._clock(), id_, principal)
 
     def end_run(self, run: str, principal: str) -> None:
         self.memory.end_run(run, principal)

@@ -61,6 +61,9 @@ class LedgerLink(Generic[F]):
     def end_run(self, run: str, principal: str = "") -> None:
         self.ledger.end_run(run, principal)
 
+    def run_of_call(self, id_: str, principal: str) -> str:
+        return self.ledger.run_of_call(id_, principal)
+
     def locate(self, response: str, principal: str, found: Found) -> str:
         return self.ledger.locate(response, principal, found)
 

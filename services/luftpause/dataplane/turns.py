@@ -146,6 +146,10 @@ class Scheduler(Protocol):
 
     def end_run(self, run: str, principal: str = "") -> None: ...
 
+    def run_of_call(self, id_: str, principal: str) -> str:
+        """The run whose model made this tool call, of the answers that came by here; empty: nobody can tell."""
+        ...
+
     def locate(self, response: str, principal: str, found: Found) -> str:
         """Ask which replica stores a response; `found` hears it once, perhaps before this returns. The result is for `unseek`."""
         ...

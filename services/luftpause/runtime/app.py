@@ -62,7 +62,7 @@ async def _serve(config: Config, announce: Path | None, asked: asyncio.Event) ->
         DataplaneClient(own, token=token) as model,
         Tools(own) as tools,
         RunService(own, model, tools, journal, owner_lives=sessions.lives) as runs,
-        serving(own, runs, runs.everything, tools, sessions, sock, _gate(config, tokens), request_state_key(own.state)) as http,
+        serving(own, runs, runs.everything, tools, sessions, sock, _gate(config, tokens), request_state_key(own.state), model) as http,
     ):
         url = kit.url_of(sock)
         kit.announce(announce, {"http": url, "mcp": f"{url}/mcp"})

@@ -77,6 +77,7 @@ class Loop:
             caller=created.caller,
             max_tokens=created.max_tokens,
             traceparent=created.traceparent,
+            parent=created.parent or created.spawned_by,
         )
         while True:
             try:

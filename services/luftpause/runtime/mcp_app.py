@@ -20,7 +20,8 @@ from luftpause.runtime.mcp_tools.caller import Context
 from luftpause.runtime.mcp_tools.handlers import Handlers
 from luftpause.runtime.mcp_tools.listening import Changes
 from luftpause.runtime.mcp_tools.schemas import INSTRUCTIONS, definitions
-from luftpause.runtime.ports import Runs, Toolbox
+from luftpause.runtime.mcp_tools.spawning import Spawning
+from luftpause.runtime.ports import Joins, Runs, Toolbox
 from luftpause.runtime.tasks import Tasks, TasksExtension
 from luftpause.runtime.tasks_of_runs import RunTasks
 
@@ -91,9 +92,12 @@ class Listing:
         return self._tools
 
 
-def build_server(config: RuntimeConfig, runs: Runs, toolbox: Toolbox, stopping: asyncio.Event, key: bytes) -> Server[Any]:
+def build_server(
+    config: RuntimeConfig, runs: Runs, toolbox: Toolbox, stopping: asyncio.Event, key: bytes, joins: Joins | None = None
+) -> Server[Any]:
     """The runtime's server; open calls answer at once when `stopping` is set. `key` seals what clients bring back with answers."""
-    handlers = Handlers(config, runs, toolbox, stopping)
+    spawning = Spawning(config, joins)
+    handlers = Handlers(config, runs, toolbox, stopping, spawning)
     changes = Changes(stopping)
     toolbox.on_change(lambda: changes.tell(ToolsListChanged()))
 
@@ -108,7 +112,7 @@ def build_server(config: RuntimeConfig, runs: Runs, toolbox: Toolbox, stopping: 
         instructions=INSTRUCTIONS,
     )
     server.add_notification_handler("notifications/cancelled", types.CancelledNotificationParams, cancelled)
-    return assemble(server, Listing(config, toolbox), handlers.call, RunTasks(config, runs), changes, key)
+    return assemble(server, Listing(config, toolbox), handlers.call, RunTasks(config, runs, spawning), changes, key)
 
 
 def build_sessions(

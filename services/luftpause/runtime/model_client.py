@@ -21,6 +21,7 @@ from luftpause.runtime.ports import Decision, Json, ModelAnswer, ModelTurn, Turn
 
 RETRY_SECONDS: Final = 1.0
 SHORT_SECONDS: Final = 10.0  # for requests that ask no engine
+JOIN_SECONDS: Final = 1.0
 ERROR_BYTES_MAX: Final = 65_536
 EXCERPT_CHARS: Final = 300
 
@@ -67,6 +68,16 @@ class DataplaneClient:
         else:
             if answer.status_code >= 400:
                 self._log.debug("the dataplane did not take the end of a run", run=run, status=answer.status_code)
+
+    async def run_of_call(self, tool_call_id: str) -> str:
+        try:
+            asked = {"tool_call_id": tool_call_id}
+            answer = await self._http.get(f"{self._url}/v1/runs", params=asked, timeout=JOIN_SECONDS)
+            run: object = answer.json().get("run", "") if answer.status_code == 200 else ""
+        except (httpx.HTTPError, ValueError, AttributeError) as error:
+            self._log.debug("the dataplane did not say whose tool call it was", error=_describe(error))
+            return ""
+        return run if isinstance(run, str) else ""
 
     async def models(self) -> tuple[str, ...]:
         return await self._served("generative")
@@ -161,6 +172,8 @@ def _headers(turn: ModelTurn) -> list[tuple[bytes, bytes]]:
         (b"x-luftpause-class", turn.service_class.value.encode()),
     ]
     headers += _caller_header(turn.caller)
+    if turn.parent:
+        headers.append((b"x-luftpause-parent-run-id", turn.parent.encode("ascii", "ignore")))
     if turn.traceparent:
         headers.append((b"traceparent", turn.traceparent.encode("ascii", "ignore")))
     return headers

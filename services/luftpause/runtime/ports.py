@@ -52,6 +52,7 @@ class SpawnRequest(Struct, frozen=True):
     budget_seconds: float | None = None
     approve_tools: tuple[str, ...] = ()  # names or globs of tools that wait for a person, beside those marked destructive
     tool_call_id: str = ""  # of the model's call that asked for this spawn, where the client told it; "": unknown
+    spawned_by: str = ""  # the dataplane's run whose model made that call; "": its turns went elsewhere
     task_id: str | None = None  # of the MCP task that is a view of this run; found again by `Runs.of_task`, also after a restart
 
 
@@ -225,6 +226,12 @@ class Runs(Protocol):
         ...
 
 
+class Joins(Protocol):
+    async def run_of_call(self, tool_call_id: str) -> str:
+        """The run of the dataplane whose model made this tool call; "": nobody knows. Never raises, and takes a second at most."""
+        ...
+
+
 # ---- towards the model ------------------------------------------------------------------------------------------
 
 
@@ -239,6 +246,7 @@ class ModelTurn(Struct, frozen=True):
     caller: str
     max_tokens: int  # 0: not sent
     traceparent: str = ""
+    parent: str = ""  # the run above it, as the dataplane knows it
 
 
 class ModelCall(Struct, frozen=True):

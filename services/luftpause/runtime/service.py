@@ -19,7 +19,7 @@ from luftpause.runtime.gate import Gate, owner_name
 from luftpause.runtime.mcp_app import build_server, build_sessions
 from luftpause.runtime.mcp_tools.sessions import LiveSessions
 from luftpause.runtime.pages import Pages
-from luftpause.runtime.ports import Runs, RunView, Toolbox
+from luftpause.runtime.ports import Joins, Runs, RunView, Toolbox
 
 IDLE_CONNECTION_SECONDS: Final = 75
 LAST_WORDS_SECONDS: Final = 0.5
@@ -35,6 +35,7 @@ async def serving(
     sock: socket.socket,
     gate: Gate | None = None,
     key: bytes | None = None,
+    joins: Joins | None = None,
 ) -> AsyncGenerator[asyncio.Task[None]]:
     """Serves on `sock` within the block; yields the task, which ends only if serving broke. Without a gate everybody may call.
 
@@ -43,7 +44,7 @@ async def serving(
     Leaving the block: no new requests, open calls answer at once, streams end; all within half of `stop_grace_seconds`.
     """
     stopping = asyncio.Event()
-    server = build_server(config, runs, toolbox, stopping, key or secrets.token_bytes(32))
+    server = build_server(config, runs, toolbox, stopping, key or secrets.token_bytes(32), joins)
     pages = Pages(lambda principal: runs.views(owner_name(principal)) if principal else all_runs(), toolbox)
     async with serving_mcp(config, build_sessions(config, server), pages, sessions, sock, stopping, gate) as task:
         yield task

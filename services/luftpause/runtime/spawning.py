@@ -64,4 +64,5 @@ def created(request: SpawnRequest, *, handle: str, model: str, service_class: Se
         approve_tools=tuple(whole(pattern) for pattern in request.approve_tools),
         tool_call_id=whole(request.tool_call_id),
         task_id=request.task_id,
+        spawned_by=whole(request.spawned_by),
     )

@@ -15,7 +15,7 @@ from luftpause.runtime.mcp_tools.answers import Kept, answer
 from luftpause.runtime.mcp_tools.arguments import SpawnArguments, parse
 from luftpause.runtime.mcp_tools.asking import answer_of, can_be_asked, request
 from luftpause.runtime.mcp_tools.caller import Context, owner_of
-from luftpause.runtime.mcp_tools.spawning import spawn_request
+from luftpause.runtime.mcp_tools.spawning import Spawning
 from luftpause.runtime.ports import PendingApproval, Runs, RunState, RunView
 from luftpause.runtime.tasks import TaskStatus, TaskView
 
@@ -34,9 +34,10 @@ _STATUS: Final = {
 class RunTasks:
     """The `Tasks` of `run`. Holds no tasks: the run's journal has the id, and everything else is the run's."""
 
-    def __init__(self, config: RuntimeConfig, runs: Runs) -> None:
+    def __init__(self, config: RuntimeConfig, runs: Runs, spawning: Spawning) -> None:
         self._config = config
         self._runs = runs
+        self._spawning = spawning
         self._kept = Kept()
         self._dismissed: OrderedDict[str, None] = OrderedDict()  # keys of questions that got no answer; they wait for `approve`
 
@@ -50,7 +51,7 @@ class RunTasks:
     async def start(self, ctx: Context, params: types.CallToolRequestParams, task_id: str) -> TaskView | types.CallToolResult:
         try:
             given = parse(SpawnArguments, "run", params.arguments)
-            request_ = spawn_request(self._config, ctx, given, task_id=task_id)
+            request_ = await self._spawning.request(ctx, given, task_id=task_id)
             run = await asyncio.shield(self._kept.keep(self._runs.spawn(request_)))
         except LuftpauseError as error:
             return answer(error.message, None, failed=True)

@@ -39,6 +39,7 @@ TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         ({b"session-id": b"not an id"}, Identity()),
         ({b"session-id": b"x" * 129}, Identity()),
         ({b"x-luftpause-run-id": b"ours", b"session-id": b"theirs"}, Identity(run="ours")),
+        ({b"x-luftpause-parent-run-id": b"above"}, Identity(parent="above")),
         (
             {b"x-luftpause-run-id": b"ours", b"x-claude-code-session-id": b"s", b"x-claude-code-agent-id": b"a"},
             Identity(run="ours", parent="s"),
@@ -56,6 +57,7 @@ def test_what_headers_say(headers: dict[bytes, bytes], expected: Identity) -> No
         ("x-luftpause-run-id", b"a b", "bad_run_id", "1 to 128 visible ASCII"),
         ("x-luftpause-run-id", b"x" * 129, "bad_run_id", "1 to 128 visible ASCII"),
         ("x-luftpause-run-id", "ü".encode(), "bad_run_id", "1 to 128 visible ASCII"),
+        ("x-luftpause-parent-run-id", b"a b", "bad_run_id", "1 to 128 visible ASCII"),
         ("x-luftpause-class", b"fast", "bad_class", "interactive, batch, not 'fast'"),
         ("x-luftpause-class", b"", "bad_class", "interactive, batch"),
         ("x-luftpause-priority", b"3", "bad_priority", "0, 1 or 2"),

@@ -32,6 +32,7 @@ class Created(Struct, frozen=True, tag_field="type", tag="created", omit_default
     approve_tools: tuple[str, ...] = ()
     tool_call_id: str = ""
     task_id: str | None = None
+    spawned_by: str = ""
 
 
 class AskedCall(Struct, frozen=True, omit_defaults=True):

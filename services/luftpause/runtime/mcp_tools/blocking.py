@@ -18,7 +18,7 @@ from luftpause.runtime.mcp_tools.asking import Asking, Mode, Waited, can_be_aske
 from luftpause.runtime.mcp_tools.caller import Context, owner_of, session_of
 from luftpause.runtime.mcp_tools.open_calls import OpenCalls
 from luftpause.runtime.mcp_tools.progress import Send, with_progress
-from luftpause.runtime.mcp_tools.spawning import spawn_request
+from luftpause.runtime.mcp_tools.spawning import Spawning
 from luftpause.runtime.ports import Runs, RunState, RunView
 
 NO_LIMIT_SECONDS: Final = 31_536_000.0  # `run` waits for as long as its run takes
@@ -27,11 +27,12 @@ NO_LIMIT_SECONDS: Final = 31_536_000.0  # `run` waits for as long as its run tak
 class Blocking:
     """`await` and `run`. Neither owns a run: when its request goes away the run goes on."""
 
-    def __init__(self, config: RuntimeConfig, runs: Runs, stopping: asyncio.Event, kept: Kept) -> None:
+    def __init__(self, config: RuntimeConfig, runs: Runs, stopping: asyncio.Event, kept: Kept, spawning: Spawning) -> None:
         self._config = config
         self._runs = runs
         self._stopping = stopping
         self._kept = kept
+        self._spawning = spawning
         self._open_calls = OpenCalls()
         self._log = Log("runtime.mcp")
 
@@ -60,7 +61,7 @@ class Blocking:
         if params.input_responses:
             raise LuftpauseError("run: `inputResponses` came without their `requestState`", code="bad_argument", status=400)
         owner = owner_of(ctx)
-        spawning = self._kept.keep(self._runs.spawn(spawn_request(self._config, ctx, given)))
+        spawning = self._kept.keep(self._spawn(ctx, given))
         key = self._open_calls.opened(session_of(ctx), ctx.request_id, lambda: self._cancel(spawning, owner))
         try:
             run = await asyncio.shield(spawning)
@@ -74,6 +75,9 @@ class Blocking:
             raise
         self._open_calls.closed(key)
         return result
+
+    async def _spawn(self, ctx: Context, given: SpawnArguments) -> RunView:
+        return await self._runs.spawn(await self._spawning.request(ctx, given))
 
     async def _until_ended(self, ctx: Context, handle: str) -> Answer:
         """Ends also where the client can't or won't answer a question, and when the runtime stops."""

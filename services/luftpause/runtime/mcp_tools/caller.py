@@ -17,14 +17,16 @@ TAKES_EVENTS: Final = "luftpause.takes_events"  # in the request's scope
 Context = ServerRequestContext[Any, Any]
 
 
-def caller_of(ctx: Context) -> str:
-    """Whose token it is, else `x-luftpause-caller`, else the session, else Codex's conversation, else the client's name."""
+def caller_of(ctx: Context, spawned_by: str = "") -> str:
+    """Token, `x-luftpause-caller`, session, Codex's conversation, the run that asks, the client's name: the first that there is."""
     if principal := _principal(ctx):
         return principal
     thread = (ctx.meta or {}).get("threadId")
     said = _clean(header(ctx, "x-luftpause-caller")) or owner_of(ctx) or _clean(thread if isinstance(thread, str) else "")
     if said:
         return said
+    if spawned_by:
+        return _clean(f"run:{spawned_by}")
     client = ctx.session.client_params
     name = _clean(client.client_info.name) if client is not None else ""
     return f"mcp:{name or 'anonymous'}"

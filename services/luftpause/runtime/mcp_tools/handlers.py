@@ -20,7 +20,7 @@ from luftpause.runtime.mcp_tools.arguments import (
 )
 from luftpause.runtime.mcp_tools.blocking import Blocking
 from luftpause.runtime.mcp_tools.caller import Context, caller_of, owner_of
-from luftpause.runtime.mcp_tools.spawning import spawn_request
+from luftpause.runtime.mcp_tools.spawning import Spawning
 from luftpause.runtime.ports import Runs, Toolbox
 
 Handler = Callable[[Context, types.CallToolRequestParams], Awaitable[Answer]]
@@ -29,12 +29,12 @@ Handler = Callable[[Context, types.CallToolRequestParams], Awaitable[Answer]]
 class Handlers:
     """The tools over `Runs` and `Toolbox`. A handler never owns a run: when its request goes away the run goes on."""
 
-    def __init__(self, config: RuntimeConfig, runs: Runs, toolbox: Toolbox, stopping: asyncio.Event) -> None:
-        self._config = config
+    def __init__(self, config: RuntimeConfig, runs: Runs, toolbox: Toolbox, stopping: asyncio.Event, spawning: Spawning) -> None:
         self._runs = runs
         self._toolbox = toolbox
         self._kept = Kept()
-        self._blocking = Blocking(config, runs, stopping, self._kept)
+        self._spawning = spawning
+        self._blocking = Blocking(config, runs, stopping, self._kept, spawning)
         self.cancelled = self._blocking.cancelled
         self.by_name: dict[str, Handler] = {
             "spawn": self.spawn,
@@ -55,7 +55,7 @@ class Handlers:
             return answer(error.message, None, failed=True)
 
     async def spawn(self, ctx: Context, params: types.CallToolRequestParams) -> Answer:
-        request = spawn_request(self._config, ctx, parse(SpawnArguments, "spawn", params.arguments))
+        request = await self._spawning.request(ctx, parse(SpawnArguments, "spawn", params.arguments))
         run = await asyncio.shield(self._kept.keep(self._runs.spawn(request)))
         return answer(views.spawned_text(run), views.run_json(run))
 
