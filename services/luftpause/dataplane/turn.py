@@ -4,6 +4,7 @@ Facts of a turn, in this order: `ask`; for each place `started`, or `give_back` 
 `tool_calls_seen`; and at the end exactly one of `finished`, `failed` and `abandon`, or the scheduler's own refusal.
 """
 
+import time
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -43,8 +44,8 @@ NEW, HELD, PLACED, SENT, OVER = Stage  # a name of the module costs a tenth of a
 
 class Turn:
     __slots__ = (
-        "_api", "_attempt", "_body", "_conn", "_died", "_early", "_headers", "_hold_reason", "_no_place", "_placement", "_run", "_stage",
-        "_target", "_unreachable", "deadline", "hides_usage", "id", "relay", "stores", "told_first_token", "version",
+        "_api", "_attempt", "_body", "_conn", "_died", "_early", "_headers", "_held_at", "_hold_reason", "_no_place", "_placement", "_run",
+        "_stage", "_target", "_unreachable", "deadline", "hides_usage", "id", "relay", "stores", "told_first_token", "version",
     )  # fmt: skip
 
     def __init__(self, relay: "Relay", conn: "Client", request: "Request", api: Format) -> None:
@@ -64,7 +65,8 @@ class Turn:
         self._unreachable = ""  # why the last place did not take it
         self._no_place = ""  # the code of that, if there is no other place
         self._died = False  # an engine went away before it answered; that is tried once more
-        self._hold_reason = ""  # the last one that was told
+        self._held_at = NEVER  # when the scheduler first said so
+        self._hold_reason = ""  # the last one that it told
         self._early: Early | None = None
         self.hides_usage = False
         self.stores = False  # the answer can be asked for later
@@ -135,6 +137,7 @@ class Turn:
         if self._stage is not HELD:
             return
         self._run, self._hold_reason = run, reason
+        self._held_at = min(self._held_at, time.monotonic())
         if self._unreachable and reason == NO_REPLICA:
             self._give_up()
         elif self._unreachable:
@@ -242,7 +245,7 @@ class Turn:
         """The header lines that say what happened to the turn."""
         placement = self._placement
         if placement is None:
-            return self.names()
+            return self.names() + self._held_lines()
         reason = b"x-luftpause-hold-reason: %b\r\n" % placement.hold_reason.encode() if placement.hold_reason else b""
         return (
             b"x-luftpause-run-id: %b\r\nx-luftpause-turn-id: %b\r\nx-luftpause-replica: %b\r\nx-luftpause-held-ms: %d\r\n"
@@ -253,6 +256,13 @@ class Turn:
         """The header lines with the ids that are known."""
         run = b"x-luftpause-run-id: %b\r\n" % self._run.encode() if self._run else b""
         return b"%bx-luftpause-turn-id: %b\r\n" % (run, self.id.encode())
+
+    def _held_lines(self) -> bytes:
+        """How long a turn was held that never had a place, and why."""
+        if self._held_at == NEVER:
+            return b""
+        held_ms = (time.monotonic() - self._held_at) * 1000
+        return b"x-luftpause-held-ms: %d\r\nx-luftpause-hold-reason: %b\r\n" % (held_ms, self._hold_reason.encode())
 
     def waits_for(self) -> bytes:
         """Why it is held; empty: it is not."""

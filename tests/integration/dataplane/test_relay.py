@@ -142,6 +142,30 @@ async def test_a_held_turn_waits_and_says_so_afterwards() -> None:
     assert answer.headers["x-luftpause-hold-reason"] == "capped"
 
 
+async def test_a_turn_that_is_refused_after_it_was_held_says_how_long_and_why() -> None:
+    scheduler = FakeScheduler(decide=hold_all)
+    async with running_plane(scheduler) as plane, client_of(plane) as client:
+        await client.send(post(x_luftpause_run_id="run-1"))
+        await scheduler.until(lambda: bool(scheduler.asks))
+        await asyncio.sleep(0.02)
+        scheduler.hold(scheduler.only, "no_replica")
+        scheduler.refuse(scheduler.only, 503, "no_replica", "nobody is there", 2)
+        answer = await client.answer()
+    assert answer.status == 503
+    assert (answer.headers["x-luftpause-run-id"], answer.headers["x-luftpause-turn-id"]) == ("run-1", scheduler.only)
+    assert answer.headers["x-luftpause-hold-reason"] == "no_replica"
+    assert 20 <= int(answer.headers["x-luftpause-held-ms"]) < 5000
+    assert "x-luftpause-replica" not in answer.headers
+
+
+async def test_a_turn_that_is_refused_at_once_was_not_held() -> None:
+    scheduler = FakeScheduler(decide=lambda scheduler, ask: scheduler.refuse(ask.turn, 404, "model_not_found", "no such model"))
+    async with running_plane(scheduler) as plane, client_of(plane) as client:
+        answer = await client.ask(post())
+    assert answer.status == 404
+    assert {name for name in answer.headers if name.startswith("x-luftpause-")} == {"x-luftpause-run-id", "x-luftpause-turn-id"}
+
+
 @pytest.mark.parametrize(("seconds", "shown"), [(0, None), (7, "7")])
 async def test_a_refused_turn_gets_the_schedulers_error(seconds: int, shown: str | None) -> None:
     scheduler = FakeScheduler(
