@@ -15,6 +15,7 @@ async def answer(entry: Entry, allow: bool, approval_id: str | None, recorder: R
 
     Raises LuftpauseError (`bad_argument`) where there is no such approval.
     """
+    await entry.taken_up.wait()
     wanted = approval_id or next((call.approval for call in entry.run.waiting), None) or _last(entry)
     asked = next((call for call in entry.run.waiting if call.approval == wanted), None)
     if asked is None or wanted is None:

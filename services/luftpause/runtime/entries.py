@@ -54,6 +54,7 @@ class Entry:
         self.waiters: set[Waiter] = set()
         self.watchers: set[asyncio.Future[None]] = set()  # of approvals: woken whenever one was decided, or the run has ended
         self.decided: asyncio.Queue[Effects] = asyncio.Queue()  # what follows from decisions, for the run's own task
+        self.taken_up = asyncio.Event()  # after a restart: nothing is decided before
         self.note = ""
         self.cancel_asked = False  # before it was created
         self.limits = limits_of(run.created)

@@ -99,6 +99,7 @@ class Recorder:
             entry.wake()
         if run.state.ended and not had:
             entry.note = ""
+            entry.taken_up.set()
             self._on_end(entry)
             entry.release()
 

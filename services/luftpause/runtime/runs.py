@@ -81,7 +81,7 @@ class RunService:
         if self._entries:
             log.info("read the journal", runs=len(self._entries), resumed=len(unfinished) - len(loaded.lost), lost=len(loaded.lost))
         self._tools_ready = self._task(self._tools.ready(self._config.tools_ready_seconds))
-        self._budgets.check(self._entries.values())
+        self._budgets.check(list(self._entries.values()))
         for entry in unfinished:
             self._resume(entry, loaded.lost.get(entry.handle))
         for entry in self._entries.values():
@@ -117,8 +117,16 @@ class RunService:
         elif above is not None:
             self._recorder.end(entry, RunState.CANCELLED, above[1])
         else:
-            effects, done = self._recorder.put(entry, entry.run, Resumed(self._wall()))  # now, before anybody decides an approval
-            self._start(entry, lambda: _after(done, effects))
+            self._start(entry, lambda: self._take_up(entry))
+
+    async def _take_up(self, entry: Entry) -> Effects:
+        """Not before the tools are there: a call is written down as started when it can leave."""
+        if self._tools_ready is not None:
+            await asyncio.wait({self._tools_ready})
+        try:
+            return await self._recorder.record(entry, Resumed(self._wall()))
+        finally:
+            entry.taken_up.set()
 
     # ---- what clients ask -----------------------------------------------------------------------------------------
 
@@ -163,7 +171,12 @@ class RunService:
         entry = self._find(handle, owner)
         # A task of its own: a decision that is on its way to the disk is carried out, even when whoever gave it has left.
         answering = self._task(approving.answer(entry, allow, approval_id, self._recorder, self._wall()))
-        verdict, first = await asyncio.shield(answering)
+        try:
+            verdict, first = await asyncio.shield(answering)
+        except asyncio.CancelledError:
+            if self._recorder.stopping:
+                raise stopping() from None
+            raise
         return Decided(verdict.approval, verdict.tool, verdict.allowed, first, self._view(entry))
 
     async def approval_over(self, handle: str, approval_id: str, owner: str | None) -> bool | None:
@@ -216,6 +229,7 @@ class RunService:
 
     async def _create(self, event: Created, parent: Entry | None) -> RunView:
         entry = self._add(Entry(Run(created=event), parent, began=self._clock()))
+        entry.taken_up.set()
         self._unfinished += 1
         creating = self._task(self._begin(entry, event))
         try:
@@ -334,9 +348,4 @@ class RunService:
 
 
 async def _done(effects: Effects) -> Effects:
-    return effects
-
-
-async def _after(done: asyncio.Future[None], effects: Effects) -> Effects:
-    await asyncio.shield(done)
     return effects

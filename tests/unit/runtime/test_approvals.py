@@ -218,11 +218,11 @@ async def test_a_decision_before_the_crash_holds_after_it(config: RuntimeConfig)
 async def test_seconds_run_on_while_a_person_thinks(config: RuntimeConfig) -> None:
     tools = CountingTools(*SPECS)
     async with service(config, ScriptedModel(calls(DELETE), text("42")), tools) as runs:
-        spawned = await runs.spawn(SpawnRequest("t", budget_seconds=0.2))
+        spawned = await runs.spawn(SpawnRequest("t", budget_seconds=1))
         await asked(runs, spawned.handle)
         view = await ended(runs, spawned.handle)
     assert (view.state, view.error, view.pending_approvals, tools.made) == (
-        RunState.CANCELLED, "budget exceeded: seconds 0.2/0.2", (), [],
+        RunState.CANCELLED, "budget exceeded: seconds 1/1", (), [],
     )  # fmt: skip
 
 
@@ -234,3 +234,26 @@ async def test_a_task_is_found_again_by_its_id(config: RuntimeConfig) -> None:
         for task, owner in (("task-1", "you"), ("task-2", "me")):
             with pytest.raises(LuftpauseError, match="unknown handle"):
                 runs.of_task(task, owner)
+
+
+async def test_a_decision_waits_until_the_run_is_taken_up_again(config: RuntimeConfig) -> None:
+    """Tools connect late after a restart: the allowed call is not written down as started before it can leave."""
+    tools = CountingTools(*SPECS)
+    async with service(config, ScriptedModel(calls(DELETE), text("42")), tools) as runs:
+        handle = (await runs.spawn(SpawnRequest("t"))).handle
+        await asked(runs, handle)
+    gate = asyncio.Event()
+
+    async def ready(seconds_max: float) -> None:
+        del seconds_max
+        await gate.wait()
+
+    tools.ready = ready  # type: ignore[method-assign]
+    async with service(config, ScriptedModel(text("42")), tools) as runs:
+        deciding = asyncio.create_task(runs.approve(handle, True, None, None))
+        await asyncio.sleep(0)
+        assert b"approval_answered" not in (config.state / "runs.jsonl").read_bytes()
+        gate.set()
+        assert (await deciding).first
+        view = await ended(runs, handle)
+    assert (view.answer, view.failed_tool_calls, tools.made) == ("42", 0, [("delete", {"q": "all"})])

@@ -184,11 +184,12 @@ async def test_a_lost_connection_is_retried_under_the_same_run_and_then_fails(co
     async with service(config, model, clock=clock) as runs:
         view = await finish(runs, SpawnRequest("t"))
     assert view.state is RunState.FAILED
-    assert clock.slept == [0.5, 1, 2]
+    assert clock.slept == [0.5, 1, 2, 4, 8, 10]
+    assert sum(clock.slept) > 20, "a dataplane is restarted in less"
     assert {turn.run for turn in model.turns} == {view.handle}
     assert view.error is not None
     assert view.error.startswith(
-        "turn 1 got no answer after 4 tries: connection refused. Check that the dataplane at http://127.0.0.1:8080"
+        "turn 1 got no answer after 7 tries: connection refused. Check that the dataplane at http://127.0.0.1:8080"
     )
 
 

@@ -103,7 +103,7 @@ def _orders(run: Run, calls: Iterable[Call]) -> tuple[Effect, ...]:
             questions += 1
             orders.append(AskApproval(call.asked.id, f"approval-{questions}"))
         else:
-            orders.append(StartCall(id=call.asked.id, name=call.asked.name, arguments=call.asked.arguments))
+            orders.append(StartCall(call.asked.id, call.asked.name, call.asked.arguments, call.repeatable))
     return tuple(orders)
 
 

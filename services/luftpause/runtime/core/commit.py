@@ -75,7 +75,7 @@ def _follows(run: Run, effect: Effect, now: Circumstances) -> Event | None:
         case AskModel():
             return None
         case StartCall():
-            return CallStarted(effect.id, repeatable=now.repeatable(effect.name))
+            return CallStarted(effect.id, repeatable=effect.repeatable or now.repeatable(effect.name))
         case AskApproval():
             return ApprovalAsked(effect.id, effect.approval, now.at)
         case Finish(state, text):

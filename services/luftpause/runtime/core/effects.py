@@ -18,6 +18,7 @@ class StartCall(Struct, frozen=True):
     id: str
     name: str
     arguments: str  # JSON text of an object
+    repeatable: bool = False  # it was known to be when it was made before
 
 
 class AskApproval(Struct, frozen=True):

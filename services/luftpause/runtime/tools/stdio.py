@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import logging
 import os
 from collections.abc import AsyncGenerator
 from typing import Any, Final, cast
@@ -11,18 +10,16 @@ from typing import Any, Final, cast
 import anyio
 import mcp_types as types
 from mcp.client._transport import TransportStreams
-from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.stdio import StdioServerParameters
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from luftpause.kit.config import UpstreamConfig
 from luftpause.kit.logs import Log
 from luftpause.runtime.json_bytes import without_lone_surrogates
+from luftpause.runtime.tools.stdio_process import LineTooLongError, stdio_process
 
 LINE_CHARS_MAX: Final = 500
-
-# The SDK writes a traceback, with the line, for whatever a server prints that is not JSON-RPC; `relay` reports it in one line.
-logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
 
 
 @contextlib.asynccontextmanager
@@ -32,7 +29,7 @@ async def connect(name: str, command: str, config: UpstreamConfig, lost: asyncio
     parameters = StdioServerParameters(
         command=command, args=list(config.args), env=dict(config.env), cwd=config.cwd, encoding_error_handler="replace"
     )
-    async with _stderr(name, log) as stderr, stdio_client(parameters, errlog=stderr) as (read, write):
+    async with _stderr(name, log) as stderr, stdio_process(parameters, stderr) as (read, write):
         sender, receiver = anyio.create_memory_object_stream[SessionMessage | Exception](0)
 
         async def relay() -> None:
@@ -41,7 +38,9 @@ async def connect(name: str, command: str, config: UpstreamConfig, lost: asyncio
                 async with sender:
                     async for item in read:
                         message = mended(item) if isinstance(item, Exception) else item
-                        if message is None:
+                        if isinstance(item, LineTooLongError):
+                            log.warning("an MCP server is started again", server=name, why=str(item))
+                        elif message is None:
                             log.warning("an MCP server wrote something that is not MCP to its standard output", server=name)
                         else:
                             await sender.send(message)

@@ -19,6 +19,7 @@ from luftpause.kit.config import RuntimeConfig, UpstreamConfig
 from luftpause.kit.logs import Log
 from luftpause.runtime.ports import Json, ServerState, ToolResult
 from luftpause.runtime.tools import http, stdio
+from luftpause.runtime.tools.listing import usable_lists
 from luftpause.runtime.tools.results import cut, printable, to_result
 
 BACKOFF_SECONDS: Final = 0.2
@@ -30,6 +31,7 @@ SESSION_GONE: Final = re.compile(
     r"session.*(not found|terminated|expired|unknown)|(no valid|invalid|unknown|expired) session", re.IGNORECASE
 )
 PAGES_MAX: Final = 200
+NOTES_MAX: Final = 50
 
 
 class Supervisor:
@@ -54,6 +56,7 @@ class Supervisor:
         self._was_up = False
         self._stopping = False
         self._calls = 0
+        self._notes: dict[str, str] = {}
         self._refusals = http.Refusals()
         self._log = Log("runtime.tools")
         self._task: asyncio.Task[None] | None = None
@@ -73,7 +76,8 @@ class Supervisor:
 
     def state(self) -> ServerState:
         connected = self._client is not None
-        return ServerState(self.name, connected, "" if connected else self._error, len(self.known) if connected else 0)
+        notes = tuple(f"{tool} can't be used: {printable(why)}" for tool, why in self._notes.items()) if connected else ()
+        return ServerState(self.name, connected, "" if connected else self._error, len(self.known) if connected else 0, notes)
 
     async def call(self, tool: str, arguments: Json, traceparent: str) -> ToolResult:
         """Errors and time-outs are failed results. A call that may have reached the server is never made again."""
@@ -147,6 +151,7 @@ class Supervisor:
     async def _connection(self, mode: Any) -> None:
         """One connection from start to loss."""
         self._was_up = False
+        self._notes.clear()
         self._lost.clear()
         self._stale.clear()
         self._refusals.status = 0
@@ -174,11 +179,16 @@ class Supervisor:
     @contextlib.asynccontextmanager
     async def _streams(self) -> AsyncGenerator[TransportStreams]:
         if self._config.url is not None:
-            async with http.connect(self._config.url, self._config, self._refusals) as streams:
-                yield streams
+            connection = http.connect(self._config.url, self._config, self._refusals)
         else:
-            async with stdio.connect(self.name, self._config.command or "", self._config, self._lost) as streams:
-                yield streams
+            connection = stdio.connect(self.name, self._config.command or "", self._config, self._lost)
+        async with connection as streams, usable_lists(streams, self._unusable) as usable:
+            yield usable
+
+    def _unusable(self, tool: str, why: str) -> None:
+        if self._notes.get(tool) != why and len(self._notes) < NOTES_MAX:
+            self._notes[tool] = why
+            self._log.warning("a tool is malformed and left out", server=self.name, tool=tool, why=why)
 
     async def _watch(self, client: Client) -> None:
         """Returns when the connection is lost; refreshes the list of tools when told to, and now and then unasked."""
