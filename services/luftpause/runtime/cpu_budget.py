@@ -41,8 +41,8 @@ class CpuBudget:
             finally:
                 self.left = min(self.left, _timer.disarm())  # the kernel counts in ticks, rounded up
         except _Spent:
-            _timer.disarm()  # it may have rung a second time while it was being disarmed
             self.left = 0
+            _disarm_for_good()
             return otherwise
 
 
@@ -76,3 +76,13 @@ class _Timer:
 
 
 _timer = _Timer()
+
+
+def _disarm_for_good() -> None:
+    """It may ring again, and more than once, while it is being disarmed."""
+    while True:
+        try:
+            _timer.disarm()
+        except _Spent:
+            continue
+        return
