@@ -41,6 +41,7 @@ from luftpause.scheduler.core.events import (
     TurnRequested,
     TurnReturned,
     TurnStarted,
+    Usage,
 )  # fmt: skip
 from luftpause.scheduler.core.model import Health, Settings, State, Turn, TurnPhase
 from luftpause.scheduler.core.runs import lane_of
@@ -49,7 +50,7 @@ from luftpause_bench.sim.recount import placements, recount
 
 SPECS = (
     ReplicaSpec("a", "http://a", models=("m", "n")),
-    ReplicaSpec("b", "http://b", models=("m",)),
+    ReplicaSpec("b", "http://b", models=("m",), priority="vllm"),
     ReplicaSpec("c", "http://c", models=("m",), capped=False, max_in_flight=3),
     ReplicaSpec("k", "http://k", models=("judge",), kind=Kind.CLASSIFIER),
     ReplicaSpec("l", "http://l"),  # learns its models
@@ -178,7 +179,7 @@ class World:
             "now": self.now, "dataplane": "de"[y % 2], "turn": self.name("t"), "attempt": 1, "fresh_run": self.name("r"),
             "model": kinds[1], "turn_class": TurnClass(y // 2 % 2), "caller": "uvw"[x // 3 % 3], "kind": kinds[0],
             "run": ("", "", "", "r-one", "r-two")[y // 3 % 5], "head_digest": (b"", b"d1", b"d2")[x // 5 % 3],
-            "body_hash": (b"", b"h1")[y // 7 % 2], "principal": ("", "", "p")[y // 11 % 3],
+            "body_bytes": (0, x * 80)[y % 2], "body_hash": (b"", b"h1")[y // 7 % 2], "principal": ("", "", "p")[y // 11 % 3],
         }  # fmt: skip
         request = TurnRequested(**(made | more))
         self.requests[request.turn] = request
@@ -196,13 +197,22 @@ class World:
 
     def make_finish(self, x: int, y: int) -> TurnFinished | None:
         turn = self.pick(TurnPhase.IN_FLIGHT, x)
-        return TurnFinished(self.now, turn.dataplane, turn.id, turn.attempt) if turn else None
+        return TurnFinished(self.now, turn.dataplane, turn.id, turn.attempt, usage=self.usage(x, y)) if turn else None
+
+    def usage(self, x: int, y: int) -> Usage | None:
+        cached = (None, 0, x * 10, x * 19)[y % 4]
+        return Usage(x * 20, y % 30, cached) if (x + y) % 4 else None
 
     def make_pause(self, x: int, y: int) -> TurnFinished | None:
         turn = self.pick(TurnPhase.IN_FLIGHT, x)
         return (
-            TurnFinished(self.now, turn.dataplane, turn.id, turn.attempt, paused=True, tool_call_ids=(IDS[y % len(IDS)],)) if turn else None
-        )
+            TurnFinished(
+                self.now, turn.dataplane, turn.id, turn.attempt, usage=self.usage(x, y), paused=True, tool_call_ids=(IDS[y % len(IDS)],),
+                tools=(("search",), (), ("search", "slow"))[x % 3],
+            )
+            if turn
+            else None
+        )  # fmt: skip
 
     def make_tool_call(self, x: int, y: int) -> ToolCallSeen | None:
         turn = self.pick(TurnPhase.IN_FLIGHT, x)
@@ -237,7 +247,7 @@ class World:
         } else None  # fmt: skip
 
     def make_probe(self, x: int, y: int) -> ReplicaProbed:
-        load = None if y % 9 == 8 else Load(running=x % 5, waiting=y % 3)
+        load = None if y % 9 == 8 else Load(running=x % 5, waiting=y % 3, kv_tokens=(None, 600, 2000, 600)[y % 4])
         return ReplicaProbed(self.now, "abcklw"[x % 6], ProbeOutcome.OK, load, ("m", "late") if "abcklw"[x % 6] == "l" else None)
 
     def make_miss(self, x: int, y: int) -> ReplicaProbed:

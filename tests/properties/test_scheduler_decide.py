@@ -20,6 +20,9 @@ STEPS = st.lists(
 )
 TUNINGS = st.builds(
     Settings,
+    policy=st.sampled_from(("original", "guard")),
+    asked_turns_max=st.sampled_from((64, 1)),
+    probe_seconds=st.sampled_from((2.0, 0.25)),
     start_grace_seconds=st.sampled_from((0.0, 1.0)),
     dataplanes_expected=st.sampled_from(((), ("d", "e"))),
     burst_turns_max=st.sampled_from((None, 2, 0)),

@@ -57,7 +57,7 @@ class Auditor:
             text = f"turn {place.turn} was placed at {place.replica}, which {place.dataplane} suspects"
             self._promise(trusted, lambda text=text: text)
         self._interactive_first(fresh, event)
-        if len(fresh) == 1 and not self._goes_on:
+        if len(fresh) == 1 and not self._goes_on and self._original:
             self._first_come(books.turns[fresh[0].turn])
 
     def check_all(self, state: State) -> None:
@@ -91,6 +91,11 @@ class Auditor:
             text = f"{name} counts {counted} (in flight, passes, since its report), and {mine} by the books"
             self._promise(counted == mine, lambda text=text: text)
 
+    @property
+    def _original(self) -> bool:
+        """Other policies have an order of their own, and keep no places."""
+        return self.books.settings.policy == "original"
+
     def _has_room(self, place: Place, cap: float, burst: float) -> None:
         """`cap` and `burst` were so before this event, which may have changed them behind the placement."""
         books, entry = self.books, self.books.turns[place.turn]
@@ -108,7 +113,7 @@ class Auditor:
         )
         rests = pool.full_when_empty and pool.flying == 1 and not self._goes_on
         self._promise(not rests, lambda: f"{where}, which said it is full when it had nothing, and was not probed since")
-        if entry.turn_class is TurnClass.BATCH and cap < inf and not books.settings.batch_min_share:
+        if entry.turn_class is TurnClass.BATCH and cap < inf and not books.settings.batch_min_share and self._original:
             kept = books.reserved(place.replica, but=entry.run_key)
             text = f"{where}: batch where {pool.flying} are in flight and {kept} places kept, with a cap of {cap} by the books"
             self._promise(pool.flying + kept <= cap, lambda: text)

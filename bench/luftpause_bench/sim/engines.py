@@ -162,7 +162,7 @@ class EngineProcess:
         match self.metrics:
             case Metrics.TRUE:
                 gauges = self._engine.gauges()
-                self._shown = Load(gauges.running, gauges.waiting)
+                self._shown = Load(gauges.running, gauges.waiting, gauges.kv_tokens, gauges.kv_used)
                 return self._shown
             case Metrics.FROZEN:
                 return self._shown

@@ -91,7 +91,7 @@ class Watcher:
             for place in fresh:
                 may_be_placed(after, place, self._reports.get(place.replica))
                 home_is_kept(before, event, after, place)
-            if len(fresh) == 1:
+            if len(fresh) == 1 and after.settings.policy == "original":
                 first_in_order(before, after, fresh[0])
             shares = after.settings.batch_min_share > 0.0
             batch = set[str]() if shares else {place.replica for place in fresh if _is_batch(after.turns[place.turn])}
@@ -246,11 +246,12 @@ def _was_there(before: State, turn: Turn, *, goes_on: bool) -> bool:
 
 
 def nobody_waits_in_vain(after: State) -> None:
-    """No held turn that the policy admits stays held."""
+    """No held turn that the policy admits stays held; where time alone makes it admit one, none that an idle replica could take."""
     d = thaw(after)
+    timeless = after.settings.policy == "original"
     for key in after.queue_keys:
         for replica in candidates(d, key):
-            if d.policy.opens(d, replica, key) is None:
+            if (timeless or replica.in_flight == 0) and d.policy.opens(d, replica, key) is None:
                 fitting = [turn.id for turn in _held_in(after, key) if d.policy.admits(d, replica, turn) is None]
                 assert not fitting, f"turn {fitting[0]} is held while {replica.name} would take it"
 

@@ -10,12 +10,13 @@ from luftpause.scheduler.core.decisions import Place
 from luftpause.scheduler.core.events import TurnClass
 from luftpause.scheduler.core.holding import queue_key
 from luftpause.scheduler.core.indexes import thaw
-from luftpause.scheduler.core.model import GENERATIVE, UNLIMITED, Health, QueueKey, State, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.model import GENERATIVE, UNLIMITED, Health, QueueKey, Replica, State, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.order import first_in, in_order
 from luftpause.scheduler.core.queues import bound_home
 from luftpause.scheduler.core.runs import phase_slot
 from luftpause.scheduler.core.serving import serves
 from luftpause.scheduler.core.verdicts import candidates
+from luftpause_bench.sim.recount_guard import recount_guard
 
 
 def recount(state: State) -> None:
@@ -29,6 +30,8 @@ def recount(state: State) -> None:
     queues(state, waiting)
     identity(state)
     timers(state, flying)
+    if state.settings.policy == "guard":
+        recount_guard(state)
     if not state.dirty:
         nobody_waits_in_vain(state, waiting)
 
@@ -53,7 +56,9 @@ def callers(state: State, in_flight: list[Turn], held: list[Turn]) -> None:
     assert {flow: (caller.in_flight, caller.held) for flow, caller in state.callers.items()} == {
         flow: (flying[flow], waiting[flow]) for flow in flying | waiting
     }
-    assert list(state.ranks) == sorted((flying[flow], flow) for flow in waiting)
+    assert list(state.ranks) == sorted((state.callers[flow].rank, flow) for flow in waiting)
+    if state.settings.policy == "original":
+        assert all(state.callers[flow].rank == flying[flow] for flow in waiting)
 
 
 def runs(state: State, flying: list[Turn], waiting: list[Turn]) -> None:
@@ -106,7 +111,7 @@ def queues(state: State, waiting: list[Turn]) -> None:
         queue = state.queues[key]
         assert key in (state.queues_of_home[bound_home(d, key)] if bound_home(d, key) else state.queues_of_model[key.kind, key.model])
         assert queue.size == len(turns)
-        order = sorted((key.turn_class, state.callers[turn.flow].in_flight, turn.place, turn.id) for turn in turns)
+        order = sorted((key.turn_class, state.callers[turn.flow].rank, turn.place, turn.id) for turn in turns)
         assert list(in_order(d, key)) == order
         assert first_in(d, key) == order[0]
 
@@ -158,16 +163,25 @@ def timers(state: State, flying: list[Turn]) -> None:
 
 
 def nobody_waits_in_vain(state: State, waiting: list[Turn]) -> None:
-    """No held turn that `admits` says yes to stays held."""
+    """No held turn that `original` admits stays held; whatever the policy, none that an idle replica could take."""
     if not state.open:
         return
     d = thaw(state)
     for turn in waiting:
         assert turn.queue is not None
         for replica in candidates(d, turn.queue):
+            if state.settings.policy != "original":
+                idle = replica.in_flight == 0 or turn.turn_class is TurnClass.INTERACTIVE
+                assert not idle or d.policy.opens(d, replica, turn.queue) is not None, (turn, replica)
+                continue
             owed = state.settings.batch_min_share and turn.turn_class is TurnClass.BATCH and owes(replica, state.settings)
             turn_class = TurnClass.INTERACTIVE if owed else turn.turn_class
             assert admits(replica, turn.kind, turn_class, state.settings) is not None, (turn, replica)
+
+
+def _served_first(state: State, turn: Turn, replica: Replica) -> bool:
+    """Its engine has a priority queue: no cap keeps it."""
+    return state.settings.policy == "guard" and replica.spec.priority != "off" and turn.turn_class is TurnClass.INTERACTIVE
 
 
 def placements(before: State, after: State, placed: list[Place]) -> None:
@@ -184,12 +198,19 @@ def placements(before: State, after: State, placed: list[Place]) -> None:
                 replica.spec.max_in_flight or UNLIMITED, UNLIMITED if replica.passes_cap is None else replica.passes_cap
             )
             continue
+        if _served_first(after, turn, replica):
+            continue
         assert replica.in_flight <= limit(replica, after.settings)
         assert replica.burst <= burst_limit(replica, after.settings)
         if turn.turn_class is TurnClass.BATCH and not after.settings.batch_min_share:
             batch[place.replica] += 1
             brought = sum(branch.reserves for lane in after.runs[turn.run].lanes for branch in lane.branches)
             assert replica.in_flight + replica.reserved - brought <= limit(replica, after.settings)
+    _none_overtaken(before, after, batch)
+
+
+def _none_overtaken(before: State, after: State, batch: Counter[str]) -> None:
+    """`batch`: how many batch turns were placed, by replica."""
     d = thaw(after)
     for turn in (turn for turn in after.turns.values() if turn.phase is TurnPhase.HELD):
         if turn.turn_class is TurnClass.BATCH or turn.queue is None or not after.open or turn.kind != GENERATIVE:

@@ -49,6 +49,11 @@ class ReplicaConfig(Section):
         default="/health", description="Path of its health check; null: it has none and is healthy while it can be reached."
     )
     max_in_flight: Count | None = Field(default=None, description="Most turns at once, whatever its metrics say.")
+    priority: Literal["off", "sglang", "vllm"] = Field(
+        default="off",
+        description="`guard`: it was started with priority scheduling, and turns carry their class in the sign of this engine: SGLang's "
+        "(higher goes first; start it with `--disable-priority-preemption`) or vLLM's (lower goes first).",
+    )
     api_key_env: str | None = Field(default=None, description="Environment variable that holds its API key.")
     apis: tuple[str, ...] | None = Field(default=None, description=APIS_HELP)
 
@@ -78,7 +83,16 @@ class SchedulerConfig(Section):
     allowed_hosts: tuple[str, ...] = Field(
         default=("127.0.0.1", "localhost", "[::1]"), description="Host headers that HTTP serves (without port); `*` serves all."
     )
-    policy: Literal["original"] = Field(default="original", description="Which rules place turns.")
+    policy: Literal["original", "guard"] = Field(
+        default="original", description="Which rules place turns; `guard` keeps room for the prefixes of runs that are about to come back."
+    )
+    batch_kv_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1,
+        description="`guard`: part of an engine's KV memory that batch may fill; 0.9: interactive is faster, batch slower.",
+    )
+    hold_bias: Annotated[float, Field(ge=0)] = Field(
+        default=1, description="`guard`: above 1 prefixes are kept for slower tools, to the cost of batch; 0 keeps none."
+    )
     dataplanes_expected: tuple[str, ...] = Field(default=(), description="After a start, wait for these before placing.")
     start_grace_seconds: Seconds = Field(
         default=3, description="After a start, place nothing for this long (or until all expected are here)."

@@ -100,6 +100,17 @@ class Names:
         """(anything, name), sorted."""
         return sorted_set((first, self.all(name)) for first, name in value)
 
+    def lane(self, lane: tuple[str, str]) -> tuple[str, str]:
+        """(run, model)."""
+        return self.text(lane[0]), lane[1]
+
+    def lanes(self, value: "Map[Any, Any]") -> "Map[Any, Any]":
+        return Map([(self.lane(key), self.hide(item)) for key, item in value.items()])
+
+    def pairs_with_lanes(self, value: "SortedSet[Any]") -> "SortedSet[Any]":
+        """(anything, lane), sorted."""
+        return sorted_set((first, self.lane(lane)) for first, lane in value)
+
     def after_the_first(self, value: "SortedSet[Any]") -> "SortedSet[Any]":
         """(anything, name, name), sorted."""
         return sorted_set((item[0], *self.all(item[1:])) for item in value)
@@ -156,7 +167,7 @@ CLEAR: Final = None
 RULES: Final[dict[str, Hide | None]] = {
     **dict.fromkeys((
         "run", "run_id", "fresh_run", "parent", "caller", "principal", "flow", "key", "ids", "id_keys", "tool_call_ids", "answer_ids",
-        "previous_response", "response", "responses", "head_digest", "body_hash", "policy_state",
+        "previous_response", "response", "responses", "head_digest", "body_hash",
     ), HIDDEN),
     **dict.fromkeys((
         "dataplane", "turn", "model", "api", "apis", "models", "name", "names", "url", "api_key_env", "replica", "replicas", "reason",
@@ -164,10 +175,12 @@ RULES: Final[dict[str, Hide | None]] = {
         "phase", "held", "place", "queue", "rank", "spec", "settings", "servers", "dataplane_names", "identifying", "queue_keys",
         "queues_of_home", "queues_of_model", "seconds", "dirty", "stale", "counters", "phases", "listed", "suspects", "unusable",
         "outcome", "load", "usage", "hold_reason", "turn_class", "waits_for", "waits_for", "patterns", "urls",
-        "tools", "priority",
+        "tools", "tool", "priority", "firsts", "mean", "last", "prompt", "context", "token_seconds", "fixed_seconds", "tokens_per_byte",
+        "answers_of_class", "results", "pauses", "batch_pause", "run_seconds", "steps", "waiting",
     ), CLEAR),
     **dict.fromkeys((
         "lanes", "tool_calls", "paused", "branches", "sightings", "dataplanes", "queues", "resyncing", "hello",
+        "policy_state", "engines", "flying",
     ), INSIDE),
     "RunMemory.responses": INSIDE,
     "Resync.runs": INSIDE,
@@ -178,6 +191,14 @@ RULES: Final[dict[str, Hide | None]] = {
     "Turn.id": CLEAR,
     "Branch.turn": Names.branch,
     "Twin.keys": Names.twin_keys,
+    "Guarded.lanes": Names.lanes,
+    "Guarded.flows": KEYS,
+    "Guarded.answers": KEYS,
+    "Guarded.looks": Names.pairs_with_lanes,
+    "Flying.lane": Names.lane,
+    "Flying.words": HIDDEN,
+    "Engine.prefixes": Names.lanes,
+    "Engine.order": Names.pairs_with_lanes,
     "Queue.flows": KEYS,
     "Queue.heads": Names.seconds_of_pairs,
     "Resyncing.ended": Names.ended,

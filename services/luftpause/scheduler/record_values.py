@@ -16,13 +16,13 @@ import msgspec
 from immutables import Map
 from msgspec import Struct
 
-from luftpause.scheduler.core import decisions, events, model, policies
+from luftpause.scheduler.core import decisions, events, guard_model, model, policies
 from luftpause.scheduler.core.settings import Settings
 from luftpause.scheduler.core.sorted_set import SortedSet, sorted_set
 
 CORE = "luftpause.scheduler.core."
 WHOLE = (Settings,)  # written with their defaults: a later version may have others
-_LOADED = (decisions, events, model, policies)  # their classes are found by `_classes`
+_LOADED = (decisions, events, guard_model, model, policies)  # their classes are found by `_classes`
 
 Json = Any
 Encoder = Callable[[Any], Json]

@@ -22,6 +22,8 @@ def _spec(config: ReplicaConfig) -> ReplicaSpec:
         kind=Kind(config.kind),
         capped=config.load != "none",
         max_in_flight=config.max_in_flight,
+        priority=config.priority,
+        router=bool(config.load_from),
         api_key_env=config.api_key_env or "",
         apis=config.apis or (),
     )

@@ -45,7 +45,7 @@ def test_values_are_read(tmp_path: Path) -> None:
             "luftpause.yaml:5: replicas[1].helth: unknown key; did you mean health?",
         ),
         ("scheduler:\n  grpc_port: 70000\n", "luftpause.yaml:2: scheduler.grpc_port: 70000 should be less than or equal to 65535"),
-        ("scheduler:\n\n  policy: best\n", "luftpause.yaml:3: scheduler.policy: 'best' must be 'original'"),
+        ("scheduler:\n\n  policy: best\n", "luftpause.yaml:3: scheduler.policy: 'best' must be 'original' or 'guard'"),
         (
             "dataplane: {scheduler: 'http://x:5000'}\n",
             "luftpause.yaml:1: dataplane.scheduler: 'http://x:5000' is no address; write host:port, without http://",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from luftpause.scheduler.core import decisions, events, identity, model, policies
+from luftpause.scheduler.core import decisions, events, guard_model, identity, model, policies
 from luftpause.scheduler.core.decisions import Forget, Place
 from luftpause.scheduler.core.events import (
     LaneMemory,
@@ -110,7 +110,7 @@ def _parts(hint: Any) -> list[type]:
 def test_for_every_field_that_may_hold_text_somebody_has_said_whether_it_is_a_name() -> None:
     """A new one is hashed until it stands in RULES: that keeps it secret, but a rule that reads it would decide otherwise in a replay."""
     found: set[type] = set()
-    for of in (*ALL, model.State):
+    for of in (*ALL, model.State, guard_model.Guarded):
         _structs(of, found)
     assert len(found) > 40
     open_ = [
@@ -124,7 +124,7 @@ def test_for_every_field_that_may_hold_text_somebody_has_said_whether_it_is_a_na
 
 def test_every_rule_has_a_field() -> None:
     found: set[type] = set()
-    for of in (*ALL, model.State):
+    for of in (*ALL, model.State, guard_model.Guarded):
         _structs(of, found)
     fields = {name for of in found for name in of.__struct_fields__} | {
         f"{of.__name__}.{name}" for of in found for name in of.__struct_fields__

@@ -6,6 +6,7 @@ from luftpause.scheduler.core import admission
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.events import Event, TurnClass
 from luftpause.scheduler.core.frame import NOTHING, Facts, Learned, Policy
+from luftpause.scheduler.core.guard import GUARD
 from luftpause.scheduler.core.model import Caller, PlaceInFlow, QueueKey, Replica, Turn
 
 __all__ = ["NOTHING", "ORIGINAL", "POLICIES", "Facts", "Learned", "Policy"]
@@ -57,4 +58,4 @@ ORIGINAL = Policy(
     reserve=_reserve,
 )
 
-POLICIES = {"original": ORIGINAL}
+POLICIES = {"original": ORIGINAL, "guard": GUARD}

@@ -138,7 +138,7 @@ def test_two_replicas_with_one_name_are_an_error_that_names_them() -> None:
 
 
 def test_an_unknown_policy_is_an_error_that_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="unknown policy 'best'; known: original"):
+    with pytest.raises(ValueError, match="unknown policy 'best'; known: guard, original"):
         initial(Settings(policy="best"), (SPEC,), 0.0)
 
 

@@ -1,0 +1,1 @@
+"""How do policies fare on saturated engines? In virtual time, with the real core."""

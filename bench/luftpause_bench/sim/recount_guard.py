@@ -1,0 +1,61 @@
+"""Do the guard policy's accounts say what a count from scratch says?"""
+
+from collections import Counter
+from math import isclose
+
+from luftpause.scheduler.core.guard_accounts import lane_of_turn
+from luftpause.scheduler.core.guard_model import Engine, Guarded, Lane
+from luftpause.scheduler.core.model import GENERATIVE, State, TurnPhase
+
+
+def recount_guard(state: State) -> None:
+    """Raises AssertionError."""
+    g: Guarded = state.policy_state
+    turns = [turn for turn in state.turns.values() if turn.kind == GENERATIVE]
+    flying = {turn.id: turn for turn in turns if turn.phase is TurnPhase.IN_FLIGHT}
+    held = [turn for turn in turns if turn.phase is TurnPhase.HELD]
+    assert {id_: each.replica for id_, each in g.flying.items()} == {id_: turn.replica for id_, turn in flying.items()}
+    for name, engine in g.engines.items():
+        mine = [each for each in g.flying.values() if each.replica == name]
+        assert engine.turns == len(mine) == (state.replicas[name].in_flight if name in state.replicas else 0), name
+        assert _same(engine.prompts, sum(each.prompt for each in mine)), name
+        assert _same(engine.answers, sum(each.answer for each in mine)), name
+        _prefixes(engine)
+    _lanes(state, g, Counter(each.lane for each in g.flying.values()), Counter(lane_of_turn(turn) for turn in held))
+    waiting: dict[str, list[tuple[float, str]]] = {}
+    for turn in held:
+        waiting.setdefault(turn.flow, []).append((turn.arrived, turn.id))
+    assert {name: list(flow.waiting) for name, flow in g.flows.items() if flow.waiting} == {
+        name: sorted(entries) for name, entries in waiting.items()
+    }
+
+
+def _same(one: float, other: float) -> bool:
+    return isclose(one, other, rel_tol=1e-6, abs_tol=1e-3)
+
+
+def _prefixes(engine: Engine) -> None:
+    assert list(engine.order) == sorted((prefix.number, lane) for lane, prefix in engine.prefixes.items())
+    assert _same(engine.cached, sum(prefix.tokens for prefix in engine.prefixes.values()))
+    assert all(0 < prefix.tokens <= prefix.whole or prefix.whole == 0 for prefix in engine.prefixes.values())
+    for turn_class, paused in enumerate(engine.paused):
+        coming = [prefix.tokens for prefix in engine.prefixes.values() if prefix.coming == turn_class]
+        assert paused.runs == len(coming)
+        assert _same(paused.tokens, sum(coming))
+
+
+def _lanes(state: State, g: Guarded, flying: Counter[Lane], held: Counter[Lane]) -> None:
+    resident: Counter[str] = Counter()
+    looks: list[tuple[float, Lane]] = []
+    for lane, account in g.lanes.items():
+        assert account.in_flight == flying[lane], lane
+        assert account.waiting == held[lane], lane
+        assert account.in_flight or account.waiting or account.paused_at >= 0, f"nothing of {lane} is known to come"
+        resident[account.flow] += account.resident
+        if account.paused_at >= 0:
+            looks.append((account.look_at, lane))
+    assert set(flying) <= set(g.lanes)
+    assert list(g.looks) == sorted(looks)
+    assert {name: flow.resident for name, flow in g.flows.items() if flow.resident} == {name: n for name, n in resident.items() if n}
+    assert all(flow.resident > 0 or flow.waiting for flow in g.flows.values())
+    assert len(g.steps) <= len(state.turns) + g.number + 64

@@ -1,0 +1,167 @@
+"""Which turn may run without pushing out the prefix of a run that is about to come back?
+
+A: paused prefixes are worth their place only if tools return sooner than the engine could refill its KV memory by prefill. B: of those, one
+is protected while the rest of its pause is short; a batch turn that would push it out is held. C: turns that run never hold more than K;
+the others wait here, not in the engine's preemption. D: class, then the caller with fewest resident runs (less with every run time that
+it has waited), then the oldest run. An idle engine always takes the first; a turn whose prefix is there always passes.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import UNSET, UnsetType
+
+from luftpause.scheduler.core import admission
+from luftpause.scheduler.core.decisions import HoldReason
+from luftpause.scheduler.core.events import TurnClass
+from luftpause.scheduler.core.frame import Facts, Policy
+from luftpause.scheduler.core.guard_accounts import absorb, ended, flow_key, lane_of_turn, place_in_flow, placed, waits
+from luftpause.scheduler.core.guard_learn import (
+    answer_tokens,
+    next_tokens,
+    pause_seconds,
+    prompt_tokens,
+    refill_seconds,
+    residual_seconds,
+    words_of,
+    worth,
+)
+from luftpause.scheduler.core.guard_model import Engine, Guarded, Lane
+from luftpause.scheduler.core.guard_shadow import promised, room, running
+from luftpause.scheduler.core.model import GENERATIVE, Health, QueueKey, Replica, Turn
+from luftpause.scheduler.core.settings import Settings
+
+WARM = 0.9  # of a run's last context is in the shadow
+RESIDUAL = 2.0  # a pause may last so many times what it takes to refill the tokens that run
+SLOW_PROBES_SECONDS = 1.0  # from here on a queue counts after two reports in a row
+BATCH = TurnClass.BATCH
+
+
+def _opens(facts: Facts, replica: Replica, queue: QueueKey) -> HoldReason | None:
+    """The cap of the original. An engine with a priority queue serves interactive turns first: those wait only if it refuses some."""
+    first = queue.turn_class == TurnClass.INTERACTIVE and replica.spec.priority != "off" and queue.kind == GENERATIVE
+    if first and not replica.spec.router and not replica.refused and replica.health is Health.HEALTHY and not replica.removed:
+        most = replica.spec.max_in_flight
+        return None if most is None or replica.in_flight + replica.passes < most else HoldReason.CAPPED
+    return admission.admits(replica, queue.kind, queue.turn_class, facts.settings)
+
+
+def _admits(facts: Facts, replica: Replica, turn: Turn) -> HoldReason | None:
+    if turn.turn_class is not BATCH or turn.kind != GENERATIVE or replica.spec.router or replica.in_flight == 0:
+        return None
+    g: Guarded = facts.policy_state
+    engine = g.engines.get(replica.name)
+    if engine is None or not engine.kv:
+        return None
+    lane = lane_of_turn(turn)
+    account = g.lanes.get(lane)
+    words = words_of(turn.flow, later=account is not None and account.context > 0)
+    prompt = prompt_tokens(g, engine, account, turn.model, turn.body_bytes) - engine.shared
+    need = max(0.0, prompt) + answer_tokens(g, words, int(BATCH))
+    if engine.holding and need > room(engine) - promised(engine):
+        return HoldReason.KV
+    prefix = engine.prefixes.get(lane)
+    if prefix is not None and prefix.tokens >= WARM * prefix.whole:
+        return None
+    return HoldReason.PROTECT if _pushes_out(facts, g, engine, lane, need, prefix.tokens if prefix else 0.0) else None
+
+
+def _pushes_out(facts: Facts, g: Guarded, engine: Engine, lane: Lane, need: float, own: float) -> bool:
+    """Would a protected prefix have to go for it? The engine takes the oldest first."""
+    others = engine.cached - own
+    deficit = need + _coming_growth(g, engine) - (facts.settings.batch_kv_share * room(engine) - promised(engine) - others)
+    if deficit <= 0:
+        return False
+    price = _price(engine, running(engine) + need)
+    for _, other in engine.order:
+        if other == lane:
+            continue
+        if _protected(facts, g, engine, other, price):
+            return True
+        deficit -= engine.prefixes[other].tokens
+        if deficit <= 0:
+            return False
+    return False
+
+
+def _coming_growth(g: Guarded, engine: Engine) -> float:
+    """What paused runs will add when they come back."""
+    interactive, batch = engine.paused
+    growth = interactive.runs * next_tokens(g, 0)
+    return growth + batch.runs * next_tokens(g, 1) if engine.holding else growth
+
+
+def _price(engine: Engine, tokens: float) -> float:
+    """The longest rest of a pause that is worth waiting for, in seconds, when so many tokens run."""
+    refill = refill_seconds(engine)
+    return float("inf") if refill is None else RESIDUAL * tokens * refill
+
+
+def _protected(facts: Facts, g: Guarded, engine: Engine, lane: Lane, price: float) -> bool:
+    prefix, account = engine.prefixes[lane], g.lanes.get(lane)
+    if prefix.coming < 0 or account is None:
+        return False
+    if account.waiting:
+        return True  # it is about to be used
+    if account.paused_at < 0:
+        return False
+    seconds, bias = pause_seconds(g, account.tool), facts.settings.hold_bias
+    if not worth(engine, seconds, bias, holding=engine.holding if account.turn_class else True):
+        return False
+    return residual_seconds(g, account.tool, facts.now - account.paused_at) <= price
+
+
+def _choose(facts: Facts, turn: Turn, home: str, replicas: Sequence[Replica]) -> Replica:
+    """Home, else where most room is that no paused run needs."""
+    if turn.kind != GENERATIVE:
+        return admission.most_room(replicas, turn.kind, turn.turn_class, home, facts.settings)
+    g: Guarded = facts.policy_state
+    best, best_room = replicas[0], float("-inf")
+    for replica in replicas:
+        if replica.name == home:
+            return replica
+        free = _free(g.engines.get(replica.name), replica)
+        if free > best_room:
+            best, best_room = replica, free
+    return best
+
+
+def _free(engine: Engine | None, replica: Replica) -> float:
+    if engine is None or replica.spec.router:
+        return -float(replica.in_flight)
+    kept = engine.paused[0].tokens + (engine.paused[1].tokens if engine.holding else 0.0)
+    return (room(engine) if engine.kv_reported else 0.0) - promised(engine) - kept
+
+
+def _priority(facts: Facts, turn: Turn) -> int | UnsetType:
+    """Interactive turns say what an engine takes where nothing is said: 0; batch goes behind."""
+    replica = facts.replicas.get(turn.replica)
+    if turn.kind != GENERATIVE or replica is None or replica.spec.priority == "off":
+        return UNSET
+    return int(turn.turn_class) if replica.spec.priority == "vllm" else -int(turn.turn_class)
+
+
+def _queue_reports(settings: Settings) -> int:
+    """A single request seen waiting at the moment of a slow probe would cap an engine for all of its period."""
+    return 2 if settings.probe_seconds >= SLOW_PROBES_SECONDS else 1
+
+
+def _no_reserve(facts: Facts, turn_class: TurnClass) -> float:
+    del facts, turn_class
+    return 0.0  # rule B keeps what paused interactive runs need
+
+
+GUARD = Policy(
+    initial=lambda _: Guarded(),
+    absorb=absorb,
+    flow_key=flow_key,
+    place_in_flow=place_in_flow,
+    opens=_opens,
+    admits=_admits,
+    choose=_choose,
+    reserve=_no_reserve,
+    placed=placed,
+    ended=ended,
+    waits=waits,
+    priority=_priority,
+    queue_reports=_queue_reports,
+)

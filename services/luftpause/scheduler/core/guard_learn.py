@@ -1,0 +1,176 @@
+"""What do reports teach the guard policy: speeds, lengths, pauses, and how much an engine can hold?"""
+
+from msgspec.structs import replace
+
+from luftpause.scheduler.core.events import Usage
+from luftpause.scheduler.core.guard_model import Engine, Flying, Guarded, LaneAccount, Mean, Pauses, Words
+
+PAUSES_KEPT = 64  # of one tool
+TOOLS_MAX, CALLERS_MAX = 512, 4096  # beyond them what is new is not told apart
+OTHER_TOOLS = "\x1fothers"
+TOKENS_PER_BYTE = 0.25  # until a model has told its own
+PROMPT_TOKENS = 1000.0  # of a turn of which nothing is known
+ANSWER_TOKENS = 128.0
+PAUSE_SECONDS = 2.0
+FIRSTS_KEPT = 15  # first turns of which it is remembered what they found cached: a forked sub-agent finds all of its parent's
+KNOWN = 3  # so many values are needed before they are believed
+
+GONE, HERE, CREEP, RUSH = 0.97, 1.03, 1.0015, 1.02  # what a surprise, and none, does to K: one surprise in 20 turns at rest
+MUCH, LITTLE = 0.5, 0.1  # parts of a prompt: "it is here", "it is gone"
+HYSTERESIS = 1.25
+
+
+# ---- lengths ----------------------------------------------------------------------------------------------------
+
+
+def words_of(flow: str, *, later: bool) -> Words:
+    return flow, later
+
+
+def answer_tokens(g: Guarded, words: Words, turn_class: int) -> float:
+    """Of a turn's answer, by its caller, else by its class."""
+    own = g.answers.get(words)
+    if own is not None and own.count > KNOWN:
+        return own.value
+    mean = g.answers_of_class[2 * turn_class + words[1]]
+    return mean.value if mean.count > KNOWN else ANSWER_TOKENS
+
+
+def next_tokens(g: Guarded, turn_class: int) -> float:
+    """What a paused run will add when it comes back: the tool's result and an answer."""
+    mean = g.answers_of_class[2 * turn_class + 1]
+    return (mean.value if mean.count > KNOWN else ANSWER_TOKENS) + g.results[turn_class].value
+
+
+def prompt_tokens(g: Guarded, engine: Engine | None, lane: LaneAccount | None, model: str, body_bytes: int) -> float:
+    """Of a request: from its run's last context and what was added since, else by its size, else as others."""
+    mean = g.tokens_per_byte.get(model)
+    per_byte = mean.value if mean is not None and mean.count > KNOWN else TOKENS_PER_BYTE
+    if lane is not None and lane.context:
+        more = body_bytes - lane.body_bytes if body_bytes and lane.body_bytes else 0
+        return lane.context + max(0.0, more * per_byte)
+    if body_bytes:
+        return body_bytes * per_byte
+    return engine.prompt.value if engine is not None and engine.prompt.count > KNOWN else PROMPT_TOKENS
+
+
+def with_lengths(g: Guarded, flying: Flying, lane: LaneAccount, turn_class: int, model: str, body_bytes: int, usage: Usage) -> Guarded:
+    """What a finished turn says about lengths."""
+    later = flying.words[1]
+    answers = g.answers
+    if flying.words in answers or len(answers) < CALLERS_MAX:
+        answers = answers.set(flying.words, answers.get(flying.words, Mean()).add(usage.completion))
+    of_class = list(g.answers_of_class)
+    of_class[2 * turn_class + later] = of_class[2 * turn_class + later].add(usage.completion)
+    per_byte, results = g.tokens_per_byte, g.results
+    if body_bytes and usage.prompt:
+        per_byte = per_byte.set(model, per_byte.get(model, Mean()).add(usage.prompt / body_bytes))
+    if later and lane.context and usage.prompt >= lane.context:
+        added = list(results)
+        added[turn_class] = added[turn_class].add(usage.prompt - lane.context)
+        results = (added[0], added[1])
+    return replace(
+        g, answers=answers, answers_of_class=(of_class[0], of_class[1], of_class[2], of_class[3]), tokens_per_byte=per_byte,
+        results=results,
+    )  # fmt: skip
+
+
+# ---- pauses -----------------------------------------------------------------------------------------------------
+
+
+def with_pause(g: Guarded, tool: str, turn_class: int, seconds: float) -> Guarded:
+    if tool not in g.pauses and len(g.pauses) >= TOOLS_MAX:
+        tool = OTHER_TOOLS
+    pauses = g.pauses.get(tool, Pauses())
+    pauses = Pauses(pauses.mean.add(seconds, 0.02), (*pauses.last[1 - PAUSES_KEPT :], seconds))
+    batch = g.batch_pause.add(seconds, 0.01) if turn_class else g.batch_pause
+    return replace(g, pauses=g.pauses.set(tool, pauses), batch_pause=batch)
+
+
+def pause_seconds(g: Guarded, tool: str) -> float:
+    pauses = g.pauses.get(tool)
+    return pauses.mean.value if pauses is not None and pauses.mean.count >= KNOWN else PAUSE_SECONDS
+
+
+def residual_seconds(g: Guarded, tool: str, elapsed: float) -> float:
+    """How much longer a call that has taken so long will take: as those that took longer did; one that is older than all: as long again."""
+    pauses = g.pauses.get(tool)
+    last = pauses.last if pauses is not None else ()
+    longer = [seconds for seconds in last if seconds > elapsed]
+    if longer:
+        return (sum(longer) / len(longer) - elapsed) * (1 + 1 / len(longer))
+    return max(0.0, PAUSE_SECONDS - elapsed) + 0.5 * elapsed if len(last) < KNOWN else elapsed
+
+
+# ---- speed ------------------------------------------------------------------------------------------------------
+
+
+def with_first_token(engine: Engine, seconds: float, prompt: float, uncached: float) -> Engine:
+    """A turn's first token took so long."""
+    usual = engine.prompt.value
+    if uncached < max(100.0, 0.1 * usual):
+        engine = replace(engine, fixed_seconds=engine.fixed_seconds.add(seconds))
+    if uncached >= max(200.0, 0.3 * usual):
+        per_token = max(1e-6, (seconds - engine.fixed_seconds.value) / uncached)
+        engine = replace(engine, token_seconds=engine.token_seconds.add(per_token))
+    del prompt
+    return engine
+
+
+def refill_seconds(engine: Engine) -> float | None:
+    """To compute one lost token of a context anew; None: not known yet."""
+    if engine.token_seconds.count <= KNOWN:
+        return None
+    lost = max(0.0, engine.prompt.value - engine.shared) / max(1.0, engine.context.value)
+    return engine.token_seconds.value * lost
+
+
+def worth(engine: Engine, seconds: float, bias: float, *, holding: bool) -> bool:
+    """Rule A: tools that return sooner than the engine could refill its whole KV memory are worth holding a prefix for."""
+    refill = refill_seconds(engine)
+    if refill is None or not engine.kv:
+        return True
+    limit = bias * max(0.0, engine.kv - engine.shared) * refill
+    return seconds <= (limit * HYSTERESIS if holding else limit / HYSTERESIS)
+
+
+# ---- K ----------------------------------------------------------------------------------------------------------
+
+
+def with_usage(engine: Engine, flying: Flying, usage: Usage) -> Engine:
+    """What the engine counted, and what that says about its KV memory where the shadow expected something else."""
+    engine = replace(engine, context=engine.context.add(usage.prompt + usage.completion), prompt=engine.prompt.add(usage.prompt))
+    if usage.cached is None:
+        return engine
+    if not flying.words[1]:
+        firsts = (*engine.firsts[1 - FIRSTS_KEPT :], float(usage.cached))
+        return replace(engine, firsts=firsts, shared=sorted(firsts)[len(firsts) // 4])
+    shared = engine.shared
+    own = max(1.0, usage.prompt - shared)
+    said, got = min(flying.said, own), max(0.0, usage.cached - shared)
+    kv, surprised = engine.kv, engine.surprised
+    if not kv:
+        return engine
+    if said > MUCH * own and got < MUCH * said:
+        kv, surprised = kv * GONE, True
+    elif said < LITTLE * own and got > MUCH * own:
+        kv *= HERE
+    elif said > MUCH * own:
+        kv *= CREEP if engine.kv_reported or surprised else RUSH
+    if engine.kv_reported:
+        kv = min(kv, engine.kv_reported)
+    return replace(engine, kv=kv, surprised=surprised)
+
+
+def with_report(engine: Engine, kv_tokens: int | None, waiting: int, running_tokens: float) -> Engine:
+    """A load report. Where it does not tell K, what runs when a queue first shows is K, and what runs without one is at most K."""
+    if kv_tokens:
+        if kv_tokens == engine.kv_reported:
+            return engine
+        return replace(engine, kv=float(kv_tokens), kv_reported=float(kv_tokens))
+    if engine.kv_reported:
+        return engine  # it was told before: this report lacks it
+    used = running_tokens + engine.shared
+    if waiting > 0 and not engine.kv:
+        return replace(engine, kv=used)
+    return replace(engine, kv=max(engine.kv, used)) if waiting == 0 and engine.kv else engine

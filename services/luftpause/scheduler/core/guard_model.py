@@ -1,0 +1,135 @@
+"""What does the guard policy know?
+
+Tokens of a run are those beyond the prefix that all runs of an engine share: that one is in its KV memory once.
+"""
+
+from immutables import Map
+from msgspec import Struct
+
+from luftpause.scheduler.core.sorted_set import SortedSet
+
+Lane = tuple[str, str]  # run key, model
+Words = tuple[str, bool]  # flow, whether it is a later turn of its run
+
+
+class Mean(Struct, frozen=True, gc=False):
+    """A mean that forgets: exact at first, then new values count a fixed part."""
+
+    value: float = 0.0
+    count: int = 0
+
+    def add(self, value: float, part: float = 0.05) -> "Mean":
+        count = self.count + 1
+        return Mean(self.value + max(part, 1 / count) * (value - self.value), count)
+
+
+class LowDecile(Struct, frozen=True, gc=False):
+    """About a tenth of the values are below: what something costs when nothing is in its way."""
+
+    value: float = 0.0
+    count: int = 0
+
+    def add(self, value: float) -> "LowDecile":
+        if self.count == 0:
+            return LowDecile(value, 1)
+        step = 0.2 if self.count < 50 else 0.05
+        return LowDecile(self.value * (1 - 0.9 * step if value < self.value else 1 + 0.1 * step), self.count + 1)
+
+
+class Pauses(Struct, frozen=True, gc=False):
+    """How long a tool's calls took."""
+
+    mean: Mean = Mean()
+    last: tuple[float, ...] = ()  # newest last
+
+
+class Flying(Struct, frozen=True, gc=False):
+    """A generative turn in flight. `prompt` and `answer` are estimates, `said`: tokens of it that the shadow had when it was placed."""
+
+    lane: Lane
+    replica: str
+    words: Words
+    prompt: float
+    answer: float
+    said: float
+    placed: float
+    first_token: float = -1.0
+
+
+class Prefix(Struct, frozen=True, gc=False):
+    """What an engine still holds of a run whose turn has ended. `whole`: as much as it was. `number`: in the order of the engine's LRU."""
+
+    number: int
+    tokens: float
+    whole: float
+    coming: int = -1  # the class of the run, if that will come back
+
+
+class Paused(Struct, frozen=True, gc=False):
+    """Of a class, at an engine: prefixes of runs that will come back."""
+
+    runs: int = 0
+    tokens: float = 0.0
+
+
+class Engine(Struct, frozen=True, gc=False):
+    """One replica's account. `kv` 0: unknown, and nothing has shown a limit yet."""
+
+    kv: float = 0.0
+    kv_reported: float = 0.0
+    surprised: bool = False  # a prefix was gone that the shadow had
+    holding: bool = True  # are pauses of batch runs worth their place? As last judged
+    turns: int = 0  # in flight
+    prompts: float = 0.0  # of those, tokens
+    answers: float = 0.0
+    prefixes: "Map[Lane, Prefix]" = Map()
+    order: SortedSet[tuple[int, Lane]] = SortedSet()  # oldest first
+    cached: float = 0.0  # tokens of all prefixes
+    paused: tuple[Paused, Paused] = (Paused(), Paused())  # by class
+    firsts: tuple[float, ...] = ()  # tokens that the last first turns found cached, newest last
+    shared: float = 0.0  # of a prompt: what all runs begin with
+    prompt: Mean = Mean()
+    context: Mean = Mean()  # prompt and answer
+    token_seconds: LowDecile = LowDecile()  # per uncached prompt token
+    fixed_seconds: LowDecile = LowDecile()  # of a first token's time
+
+
+class LaneAccount(Struct, frozen=True, gc=False):
+    """A run's work with one model, from its first placement to an answer without tool calls."""
+
+    flow: str
+    turn_class: int
+    replica: str
+    born: float
+    in_flight: int = 0
+    waiting: int = 0  # held turns
+    paused_at: float = -1.0  # negative: it is not paused
+    look_at: float = 0.0  # when it is looked at next, while it is paused: is its run still known?
+    tool: str = ""
+    context: float = 0.0  # after its last answer, with what is shared; 0: not known
+    body_bytes: int = 0  # of its last request
+    resident: bool = True  # it runs, or an engine has its prefix
+
+
+class FlowAccount(Struct, frozen=True, gc=False):
+    """A caller's. `waiting`: its held turns, oldest first."""
+
+    resident: int = 0  # runs
+    waiting: SortedSet[tuple[float, str]] = SortedSet()
+
+
+class Guarded(Struct, frozen=True, gc=False):
+    engines: "Map[str, Engine]" = Map()
+    flying: "Map[str, Flying]" = Map()
+    lanes: "Map[Lane, LaneAccount]" = Map()
+    flows: "Map[str, FlowAccount]" = Map()
+    number: int = 0  # of the newest prefix
+    tokens_per_byte: "Map[str, Mean]" = Map()  # by model
+    answers: "Map[Words, Mean]" = Map()  # tokens
+    answers_of_class: tuple[Mean, Mean, Mean, Mean] = (Mean(), Mean(), Mean(), Mean())  # of first and later turns, by class
+    results: tuple[Mean, Mean] = (Mean(), Mean())  # by class: next prompt less the context before
+    pauses: "Map[str, Pauses]" = Map()  # by tool
+    batch_pause: Mean = Mean()
+    run_seconds: tuple[Mean, Mean] = (Mean(), Mean())  # by class
+    looks: SortedSet[tuple[float, Lane]] = SortedSet()  # when a paused lane is looked at
+    steps: SortedSet[tuple[float, str]] = SortedSet()  # when a held turn's flow moves up, and which turn

@@ -1,0 +1,85 @@
+"""Which prefixes does an engine hold, as far as the scheduler can tell?
+
+The shadow is the scheduler's own LRU of what finished turns left in an engine's KV memory, that of ended runs too: the engine keeps it.
+"""
+
+from msgspec.structs import replace
+
+from luftpause.scheduler.core.guard_model import Engine, Lane, Paused, Prefix
+
+RUNNING_SHARE = 0.5  # of its answer a turn in flight has got, on average
+
+
+def room(engine: Engine) -> float:
+    """KV tokens beyond what all runs share."""
+    return max(0.0, engine.kv - engine.shared)
+
+
+def running(engine: Engine) -> float:
+    """Tokens that turns in flight hold now, about."""
+    return engine.prompts + RUNNING_SHARE * engine.answers
+
+
+def promised(engine: Engine) -> float:
+    """Tokens that they will hold at their ends."""
+    return engine.prompts + engine.answers
+
+
+def put(engine: Engine, lane: Lane, number: int, tokens: float, coming: int) -> Engine:
+    """The newest prefix; one of the same lane is replaced."""
+    engine = taken(engine, lane)
+    prefix = Prefix(number, tokens, tokens, coming)
+    return replace(
+        engine, prefixes=engine.prefixes.set(lane, prefix), order=engine.order.add((number, lane)), cached=engine.cached + tokens,
+        paused=_counted(engine.paused, coming, 1, tokens),
+    )  # fmt: skip
+
+
+def taken(engine: Engine, lane: Lane) -> Engine:
+    """Its run goes on: what is there becomes part of a turn in flight."""
+    prefix = engine.prefixes.get(lane)
+    if prefix is None:
+        return engine
+    return replace(
+        engine, prefixes=engine.prefixes.delete(lane), order=engine.order.remove((prefix.number, lane)),
+        cached=engine.cached - prefix.tokens, paused=_counted(engine.paused, prefix.coming, -1, -prefix.tokens),
+    )  # fmt: skip
+
+
+def left_behind(engine: Engine, lane: Lane) -> Engine:
+    """Its run will not come back; the prefix stays until it is pushed out."""
+    prefix = engine.prefixes.get(lane)
+    if prefix is None or prefix.coming < 0:
+        return engine
+    paused = _counted(engine.paused, prefix.coming, -1, -prefix.tokens)
+    return replace(engine, prefixes=engine.prefixes.set(lane, replace(prefix, coming=-1)), paused=paused)
+
+
+def cut(engine: Engine) -> tuple[Engine, list[Lane]]:
+    """Push out the oldest until what runs and what is cached fit; also says who has lost all of its prefix."""
+    if not engine.kv:
+        return engine, []
+    lost: list[Lane] = []
+    excess = engine.cached - max(0.0, room(engine) - running(engine))
+    while excess > 0 and engine.order.size:
+        _, lane = engine.order.first()
+        prefix = engine.prefixes[lane]
+        if prefix.tokens <= excess:
+            excess -= prefix.tokens
+            engine = taken(engine, lane)
+            lost.append(lane)
+            continue
+        left = replace(prefix, tokens=prefix.tokens - excess)
+        engine = replace(
+            engine, prefixes=engine.prefixes.set(lane, left), cached=engine.cached - excess,
+            paused=_counted(engine.paused, prefix.coming, 0, -excess),
+        )  # fmt: skip
+        break
+    return engine, lost
+
+
+def _counted(paused: tuple[Paused, Paused], coming: int, runs: int, tokens: float) -> tuple[Paused, Paused]:
+    if coming < 0:
+        return paused
+    new = Paused(paused[coming].runs + runs, paused[coming].tokens + tokens)
+    return (new, paused[1]) if coming == 0 else (paused[0], new)
