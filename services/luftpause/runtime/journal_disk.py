@@ -12,6 +12,7 @@ from luftpause.kit.errors import LuftpauseError
 from luftpause.kit.logs import Log
 
 READ_BYTES: Final = 1 << 20
+GONE: Final = "somebody deleted it, or put another in its place, while the runtime runs; put it back, or start the runtime again"
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 log = Log("runtime")
@@ -122,7 +123,12 @@ class JournalFile:
         sync_directory(path.parent)
 
     def append(self, data: bytes) -> None:
-        """On disk when this returns. Raises OSError; the file is then as it was."""
+        """On disk when this returns. Raises OSError; the file is then as it was.
+
+        A file that somebody deleted or put another in the place of is one that no later process finds.
+        """
+        if not self._there():
+            raise FileNotFoundError(errno.ENOENT, GONE)
         try:
             self._write(self._fd, data)
             self._files.sync(self._fd)
@@ -176,6 +182,12 @@ class JournalFile:
 
     def close(self) -> None:
         os.close(self._fd)
+
+    def _there(self) -> bool:
+        try:
+            return os.path.samestat(self.path.stat(), os.fstat(self._fd))
+        except FileNotFoundError:
+            return False
 
     def _write(self, fd: int, data: bytes) -> None:
         while data:

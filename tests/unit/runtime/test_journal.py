@@ -14,12 +14,13 @@ from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.errors import LuftpauseError
 from luftpause.runtime import journal_writer
 from luftpause.runtime.core.advance import finished, fold
-from luftpause.runtime.core.events import Answered, AskedCall, CallEnded, CallStarted, Created, Event
+from luftpause.runtime.core.events import Answered, AskedCall, BudgetUsed, CallEnded, CallStarted, Created, Event
 from luftpause.runtime.journal import Journal
 from luftpause.runtime.journal_disk import OsFiles
 from luftpause.runtime.journal_lines import encode
 from luftpause.runtime.journal_load import Loaded
-from luftpause.runtime.ports import RunState, ServiceClass
+from luftpause.runtime.journal_load import load as load_lines
+from luftpause.runtime.ports import BudgetKind, RunState, ServiceClass
 from tests.support.small_disk import SmallDisk
 
 
@@ -398,3 +399,57 @@ async def test_a_file_in_place_of_the_state_directory_is_named(tmp_path: Path) -
     (tmp_path / "state").write_text("")
     with pytest.raises(LuftpauseError, match="state can't be used: it is not a directory"):
         await Journal.open(RuntimeConfig(state=tmp_path / "state"))
+
+
+@pytest.mark.parametrize("what", ["directory", "file", "replaced"])
+async def test_a_journal_that_is_deleted_under_a_running_runtime_is_reported(
+    what: str, config: RuntimeConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What went into a file that no later process finds was not kept."""
+    async with await Journal.open(config) as journal:
+        await journal.load()
+        await journal.append("a", 0, story("a")[:2])
+        elsewhere = config.state.with_name("elsewhere")
+        if what == "directory":
+            config.state.rename(elsewhere)
+        else:
+            (config.state / "runs.jsonl").rename(elsewhere)
+        if what == "replaced":
+            (config.state / "runs.jsonl").touch()
+        running = journal.append("a", 2, story("a")[2:])
+        with pytest.raises(LuftpauseError, match="somebody deleted it, or put another in its place") as refused:
+            await journal.append("b", 0, [created("b")])
+        assert refused.value.status == 507
+        assert "the journal can't be written; runs wait" in caplog.text
+        assert not running.done()
+        if what == "directory":
+            elsewhere.rename(config.state)
+        else:
+            elsewhere.rename(config.state / "runs.jsonl")
+        await running
+    assert (await load(config)).runs["a"].state is RunState.COMPLETED
+
+
+async def test_compaction_keeps_what_a_budget_used_after_the_end_of_its_run(config: RuntimeConfig) -> None:
+    counted = [BudgetUsed(30.0), BudgetUsed(60.0, exceeded=BudgetKind.SECONDS, used=60.0)]
+    async with await Journal.open(config) as journal:
+        await journal.load()
+        await journal.append("a", 0, [*story("a"), *counted])
+        await journal.append("b", 0, story("b")[:3])
+        before = (await load_beside(config)).runs
+        await journal.compact([])
+        await journal.append("a", journal.seq("a"), [BudgetUsed(61.0)])
+    after = await load(config)
+    assert (after.lost, after.damaged) == ({}, ())
+    assert after.runs["b"] == before["b"]
+    assert (after.runs["a"].exceeded, after.runs["a"].exceeded_used, after.runs["a"].budget_seconds) == (BudgetKind.SECONDS, 60.0, 61.0)
+    assert (after.runs["a"].text, len((config.state / "runs.jsonl").read_bytes().splitlines())) == ("42", 2 + 2 + 3 + 1)
+
+
+async def load_beside(config: RuntimeConfig) -> Loaded:
+    """As another process would find it now."""
+    offset, found = 0, list[tuple[int, bytes]]()
+    for line in (config.state / "runs.jsonl").read_bytes().splitlines():
+        offset += len(line) + 1
+        found.append((offset, line))
+    return load_lines(found)

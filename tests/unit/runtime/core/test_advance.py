@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from luftpause.runtime.core.advance import BUDGET_SPENT, INTERRUPTED, advance, finished, fold
 from luftpause.runtime.core.effects import AskModel, Finish, StartCall
-from luftpause.runtime.core.events import Answered, AskedCall, CallEnded, CallStarted, Created, Event, Resumed
+from luftpause.runtime.core.events import Answered, AskedCall, CallEnded, CallStarted, Created, Event, Resumed, Shortened
 from luftpause.runtime.core.history import ASK_AGAIN, NO_ANSWER
 from luftpause.runtime.core.model import Run
+from luftpause.runtime.core.view import Around, view
 from luftpause.runtime.ports import RunState, ServiceClass
 
 
@@ -189,3 +190,33 @@ def test_a_finished_run_needs_its_first_and_last_event_only() -> None:
 def test_events_that_can_not_follow_each_other_are_a_damaged_journal(events: tuple[Event, ...]) -> None:
     with pytest.raises(ValueError, match="run"):
         fold(events)
+
+
+# ---- what is cut --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("reason", "truncated"), [("length", True), ("stop", False)])
+def test_an_answer_that_was_cut_at_its_length_says_so(reason: str, truncated: bool) -> None:
+    run, effects = play(created(), Answered("a part of", finish_reason=reason))
+    assert effects == (Finish(RunState.COMPLETED, "a part of"),)
+    ended = advance(run, finished(run, RunState.COMPLETED, "a part of", at=1, seconds=1)).run
+    assert view(ended, Around(0)).truncated is truncated
+
+
+def test_a_cut_answer_before_the_last_one_is_no_cut_result() -> None:
+    run, _ = play(created(), Answered("", finish_reason="length"), Answered("42", finish_reason="stop"))
+    assert not advance(run, finished(run, RunState.COMPLETED, "42", at=1, seconds=1)).run.truncated
+
+
+def test_old_tool_results_are_shortened_once_and_the_last_round_stays() -> None:
+    events = (
+        created(),
+        asked("a"), CallStarted("a"), CallEnded("a", "A" * 5000),
+        asked("b"), CallStarted("b"), CallEnded("b", "B" * 5000),
+    )  # fmt: skip
+    run, _ = play(*events, Shortened(1000))
+    results = [message["content"] for message in run.messages if message["role"] == "tool"]
+    assert results == ["A" * 1000 + "\n[cut: 1,000 of 5,000 characters shown]", "B" * 5000]
+    assert advance(run, Shortened(1000)).run.messages == run.messages
+    within, _ = play(*events, asked("c"), CallStarted("c"), Shortened(1000))
+    assert [len(message["content"]) > 1100 for message in within.messages if message["role"] == "tool"] == [False, False]
