@@ -15,7 +15,7 @@ from luftpause.kit import logs
 from luftpause.kit.config import Config
 from luftpause.kit.config_file import load
 from luftpause.kit.config_watch import Watcher
-from luftpause.kit.errors import LuftpauseError
+from luftpause.kit.errors import ConfigError, LuftpauseError
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, context_settings={"max_content_width": 100},
@@ -43,11 +43,11 @@ def _run(service: Coroutine[object, object, None]) -> None:
         runner.run(service)
 
 
-def _prepare(path: Path | None, *, follows: bool) -> Config:
+def _prepare(path: Path | None, *, follows: bool, worker: int | None = None) -> Config:
     if path is not None and follows:
         parent.wait_for(path)
     config = load(path)
-    logs.setup(config.log.level)
+    logs.setup(config.log.level, worker=worker)
     return config
 
 
@@ -125,23 +125,38 @@ def scheduler(
 def dataplane(
     *,
     config: ConfigOption = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that serve the port; each is a dataplane of its own.")] = 1,
     with_scheduler: Annotated[bool, typer.Option("--with-scheduler", help="Run the scheduler in this process too.")] = False,
     announce: AnnounceOption = None,
     config_follows: FollowsOption = False,
+    worker: Annotated[str, typer.Option(hidden=True, help="Which worker of how many this is, as in 0/4.")] = "",
 ) -> None:
     """Run the dataplane: the OpenAI-compatible streaming proxy.
 
     With --with-scheduler one process is enough: the scheduler listens too, so that further dataplanes may join.
     """
-    read = _prepare(config, follows=config_follows)
+    if with_scheduler and (workers > 1 or worker):
+        raise ConfigError(
+            "--with-scheduler is one process; with --workers the scheduler needs its own: `luftpause scheduler`, and dataplane.scheduler "
+            "in the configuration"
+        )
+    number, _, count = worker.partition("/")
+    read = _prepare(config, follows=config_follows, worker=int(number) if number else None)
+    if workers > 1:
+        from luftpause.cli.workers import run as run_workers
+
+        asyncio.run(run_workers(read, workers, announce=announce))
+        return
     if with_scheduler:
         from luftpause.cli.one_process import run as run_both
 
         _run(run_both(read, announce=announce, watcher=Watcher(config, read) if config is not None else None))
         return
     from luftpause.dataplane.app import serve
+    from luftpause.dataplane.workers import Worker
 
-    _run(serve(read, announce=announce))
+    one = Worker(int(number), int(count), announce.parent) if number and announce is not None else None
+    _run(serve(read, announce=announce, worker=one))
 
 
 @app.command()

@@ -133,17 +133,17 @@ async def start(children: Children, plan: Plan) -> Addresses:
     if plan.engine is not None:
         config = config.model_copy(update={"replicas": await _replicas(children, engines, plan.engine)})
     config = _with_expected(config)
-    _write(config, _file(plan, "scheduler"))
+    write(config, _file(plan, "scheduler"))
     tools = await children.launch(FAKE_TOOLS, "fake-mcp", "--port", "0") if plan.engine is not None and not config.runtime.servers else None
     dataplane = await _launch(children, plan, "dataplane", config.dataplane.stop_grace_seconds + 5)
     runtime = await _launch(children, plan, "runtime", config.runtime.stop_grace_seconds + 5)
     status = await children.ready(scheduler)
-    _write(_with(config, "dataplane", scheduler=status["grpc"]), _file(plan, "dataplane"))
+    write(_with(config, "dataplane", scheduler=status["grpc"]), _file(plan, "dataplane"))
     proxy = await children.ready(dataplane)
     if tools is not None:
         config = _with(config, "runtime", servers={"tools": UpstreamConfig(url=(await children.ready(tools))["mcp"])})
     page = urlsplit(status["http"]).port  # which may read the runtime's status
-    _write(_with(_with(config, "scheduler", http_port=page), "runtime", dataplane=proxy["http"]), _file(plan, "runtime"))
+    write(_with(_with(config, "scheduler", http_port=page), "runtime", dataplane=proxy["http"]), _file(plan, "runtime"))
     mcp = await children.ready(runtime)
     urls = {engine.name: engine.url for engine in config.replicas}
     return Addresses(proxy=proxy["http"], mcp=mcp["mcp"], status=status["http"], engines=urls)
@@ -155,7 +155,7 @@ def take_replicas(plan: Plan, config: Config) -> None:
         log.info("the replicas of the file are not used: the engines that were asked for take the turns", engine=plan.engine.value)
         return
     changed = plan.config.model_copy(update={"replicas": config.replicas})
-    _write(_with_expected(changed), _file(plan, "scheduler"))
+    write(_with_expected(changed), _file(plan, "scheduler"))
 
 
 def _with_expected(config: Config) -> Config:
@@ -190,8 +190,8 @@ def _file(plan: Plan, name: str) -> Path:
     return plan.folder / f"{name}.yaml"
 
 
-def _write(config: Config, path: Path) -> None:
-    """The whole file appears at once, since somebody waits for it."""
+def write(config: Config, path: Path) -> None:
+    """For a child process: the whole file appears at once, since somebody waits for it. Nobody else may read it."""
     part = path.with_suffix(".part")
     part.touch(mode=0o600)
     values: dict[str, Any] = config.model_dump(mode="json", exclude_defaults=True)

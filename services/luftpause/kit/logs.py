@@ -38,11 +38,11 @@ class Log:
             self._logger.log(level, event, extra={"fields": fields}, exc_info=exc_info)
 
 
-def setup(level: str = "info") -> None:
-    """Send all logs of this process to stderr. `level` is one of `LEVELS`."""
+def setup(level: str = "info", *, worker: int | None = None) -> None:
+    """Send all logs of this process to stderr. `level` is one of `LEVELS`; `worker` stands on each line of one of several processes."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its C core writes lines of its own form; read at the first channel or server
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Human() if sys.stderr.isatty() else _Json())
+    handler.setFormatter(_Human(worker) if sys.stderr.isatty() else _Json(worker))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
@@ -57,22 +57,30 @@ def _service(record: logging.LogRecord) -> str:
     return record.name.removeprefix("luftpause.")
 
 
-class _Human(logging.Formatter):
+class _Lines(logging.Formatter):
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._worker = worker
+
+
+class _Human(_Lines):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.datetime.fromtimestamp(record.created, datetime.UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
         fields = "  ".join(f"{key}={value}" for key, value in _fields(record).items())
-        line = f"{time} {record.levelname:<7} {_service(record)}: {record.getMessage()}"
+        who = _service(record) if self._worker is None else f"{_service(record)}-{self._worker}"
+        line = f"{time} {record.levelname:<7} {who}: {record.getMessage()}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return f"{line}  {fields}" if fields else line
 
 
-class _Json(logging.Formatter):
+class _Json(_Lines):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "time": datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "service": _service(record),
+            **({} if self._worker is None else {"worker": self._worker}),
             "event": record.getMessage(),
             **_fields(record),
         }
