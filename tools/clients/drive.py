@@ -4,9 +4,9 @@
     python tools/clients/drive.py claude|codex --proxy http://127.0.0.1:8080 --model NAME --prompt TEXT [--mcp URL] [--requests FILE]
 
 Runs the client with a home directory of its own and prints its last message and `rc=N`. Without `--proxy` the client's model is a scripted
-endpoint that spawns a sub-agent over MCP; with it the client's model requests go to luftpause, and what they were is appended to FILE as
-JSON lines. `claude-list` registers luftpause with Claude Code and prints `claude mcp list`. Exit status 3: the client is not installed
-(tools/clients/install.sh).
+endpoint that spawns a sub-agent over MCP, or does what `--script` says; `script_seconds=N` is the time from first to last step. With
+`--proxy` the client's model requests go to luftpause, and what they were is appended to FILE as JSON lines. `claude-list` registers
+luftpause with Claude Code and prints `claude mcp list`. Exit status 3: the client is not installed (tools/clients/install.sh).
 """
 
 import argparse
@@ -48,6 +48,8 @@ class Asked:
     proxy: str | None
     requests: Path | None
     bare: bool
+    script: list[endpoints.Step]
+    settings: Path | None
 
 
 def main() -> int:
@@ -60,19 +62,27 @@ def main() -> int:
     arguments.add_argument("--prompt", default=PROMPT)
     arguments.add_argument("--requests", type=Path, help="file to append what was asked of the proxy")
     arguments.add_argument("--bare", action="store_true", help="the proxy gets no header by which the client names its session")
+    arguments.add_argument("--script", type=Path, help="JSON file with the steps of the scripted model (endpoints.py)")
+    arguments.add_argument("--settings", type=Path, help="settings of Claude Code, for example hooks")
     given = arguments.parse_args()
     program = given.clients / "node_modules/.bin" / given.client.removesuffix("-list")
     if not program.exists():
         print(f"{program} is missing: run tools/clients/install.sh", file=sys.stderr)
         return 3
     mcp = given.mcp or (None if given.proxy else "http://127.0.0.1:7000/mcp")
-    asked = Asked(given.clients, given.prompt, given.model, mcp, given.proxy, given.requests, given.bare)
+    asked = Asked(
+        given.clients, given.prompt, given.model, mcp, given.proxy, given.requests, given.bare, _script(given.script), given.settings
+    )
     drivers = {"claude": _claude, "claude-list": _claude_list, "codex": _codex}
     with tempfile.TemporaryDirectory(prefix="luftpause-client-") as folder:
         status, said = asyncio.run(drivers[given.client](Path(folder), asked))
     print(said)
     print(f"rc={status}")
     return status
+
+
+def _script(path: Path | None) -> list[endpoints.Step]:
+    return SCRIPT if path is None else json.loads(path.read_text())
 
 
 def default_folder() -> Path:
@@ -83,12 +93,13 @@ async def _claude(folder: Path, asked: Asked) -> tuple[int, str]:
     config = folder / "mcp.json"
     servers = {endpoints.SERVER: {"type": "http", "url": asked.mcp}} if asked.mcp else {}
     config.write_text(json.dumps({"mcpServers": servers}))
-    tools = ",".join(f"mcp__{endpoints.SERVER}__{name}" for name in ("spawn", "await", "run", "status"))
+    tools = ",".join(f"mcp__{endpoints.SERVER}__{name}" for name in ("spawn", "await", "run", "status", "approve"))
     settings = CLAUDE | (ASIDE if asked.proxy else QUIET)
-    async with _model(asked, endpoints.anthropic(SCRIPT)) as model:
+    async with _model(asked, endpoints.anthropic(asked.script)) as model:
         status, out = await _run(folder, asked.clients, {**settings, "ANTHROPIC_BASE_URL": model}, [
             "claude", "-p", asked.prompt, "--model", asked.model, "--mcp-config", str(config), "--strict-mcp-config",
             "--allowedTools", f"{tools},Agent,Bash,Read", "--output-format", "stream-json", "--verbose",
+            *(("--settings", str(asked.settings.resolve())) if asked.settings else ()),
         ])  # fmt: skip
     results = [str(event["result"]) for event in _events(out) if event.get("type") == "result" and "result" in event]
     return status, results[-1] if results else out
@@ -113,7 +124,7 @@ ASIDE = {"CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1"}
 
 
 async def _codex(folder: Path, asked: Asked) -> tuple[int, str]:
-    async with _model(asked, endpoints.responses(SCRIPT)) as model:
+    async with _model(asked, endpoints.responses(asked.script)) as model:
         config = folder / "home/.codex/config.toml"
         config.parent.mkdir(parents=True)
         config.write_text(f"""
@@ -148,6 +159,9 @@ async def _model(asked: Asked, script: Starlette) -> AsyncGenerator[str]:
     if asked.proxy is None:
         async with _serving(script) as url:
             yield url
+        times: list[float] = script.state.times
+        if times:
+            print(f"script_seconds={times[-1] - times[0]:.2f}")
         return
     async with httpx.AsyncClient(trust_env=False, timeout=SECONDS_MAX) as http:
         recorder = Recorder(asked.proxy, http, bare=asked.bare)

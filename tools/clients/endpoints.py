@@ -1,12 +1,14 @@
 """What do scripted model endpoints answer, so that a real client calls luftpause's tools without an account or a network?
 
 A script is a list of steps, `{"tool": name, "input": {…}}` or `{"text": "…"}`; the answer to a request is the step whose number is that of
-the tool results in it. In an input `$handle` becomes the newest handle seen in a result, in a text `$last` the newest result.
+the tool results in it. In an input `$handle` becomes the newest handle seen in a result and `"$handles"` the list of all, in a text `$last`
+the newest result. `state.times` of an app are when it took its steps, on a clock of seconds.
 """
 
 import json
 import re
 import secrets
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -24,7 +26,8 @@ SERVER = "luftpause"
 def _filled(step: Step, results: Sequence[str]) -> Step:
     handles = re.findall(r"run_[0-9A-Za-z]{8,64}", " ".join(results))
     if "tool" in step:
-        filled = json.dumps(step["input"]).replace("$handle", handles[-1] if handles else "none")
+        filled = json.dumps(step["input"]).replace('"$handles"', json.dumps(list(dict.fromkeys(handles))))
+        filled = filled.replace("$handle", handles[-1] if handles else "none")
         return {"tool": step["tool"], "input": json.loads(filled)}
     return {"text": step["text"].replace("$last", results[-1] if results else "")}
 
@@ -51,6 +54,8 @@ def anthropic(script: Sequence[Step]) -> Starlette:
         body: Json = await request.json()
         offered = any(str(tool.get("name", "")).startswith(f"mcp__{SERVER}__") for tool in body.get("tools", []))
         step = _step(script, _tool_results(body["messages"])) if offered else {"text": "ok"}
+        if offered:
+            app.state.times.append(time.monotonic())
         message = _message(str(body.get("model", "scripted")), step)
         return _message_stream(message) if body.get("stream") else JSONResponse(message)
 
@@ -60,11 +65,13 @@ def anthropic(script: Sequence[Step]) -> Starlette:
     async def models(_: Request) -> Response:
         return JSONResponse({"data": [], "has_more": False})
 
-    return Starlette(routes=[
+    app = Starlette(routes=[
         Route("/v1/messages", messages, methods=["POST"]),
         Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
         Route("/v1/models", models),
     ])  # fmt: skip
+    app.state.times = list[float]()
+    return app
 
 
 def _tool_results(messages: Sequence[Json]) -> list[str]:
@@ -114,12 +121,15 @@ def responses(script: Sequence[Step]) -> Starlette:
     async def create(request: Request) -> Response:
         body: Json = await request.json()
         results = [json.dumps(item.get("output")) for item in body["input"] if item.get("type") == "function_call_output"]
+        app.state.times.append(time.monotonic())
         return _response_stream(str(body.get("model", "scripted")), _item(_step(script, results), body.get("tools", [])))
 
     async def other(_: Request) -> Response:
         return JSONResponse({"data": [], "models": []})
 
-    return Starlette(routes=[Route("/v1/responses", create, methods=["POST"]), Route("/{path:path}", other, methods=["GET", "POST"])])
+    app = Starlette(routes=[Route("/v1/responses", create, methods=["POST"]), Route("/{path:path}", other, methods=["GET", "POST"])])
+    app.state.times = list[float]()
+    return app
 
 
 def _item(step: Step, tools: Sequence[Json]) -> Json:
