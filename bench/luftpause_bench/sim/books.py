@@ -189,7 +189,10 @@ class Books:
             case ConfigChanged():
                 self._configured(event)
             case RunEnded():
-                self.kept.pop(f"{event.run}\x1f{event.principal}", None)
+                key = f"{event.run}\x1f{event.principal}"
+                self.kept.pop(key, None)
+                for entry in self.turns.values():
+                    entry.run_over = entry.run_over or entry.run_key == key
             case _:
                 pass
 
@@ -237,7 +240,11 @@ class Books:
     def _pauses(self, entry: Entry, event: TurnFinished, replica: str) -> None:
         seconds = self.settings.reserve_seconds_max or inf
         surely = (
-            event.paused and entry.generative and entry.turn_class is TurnClass.INTERACTIVE and self.carried.isdisjoint(event.tool_call_ids)
+            event.paused
+            and entry.generative
+            and not entry.run_over
+            and entry.turn_class is TurnClass.INTERACTIVE
+            and self.carried.isdisjoint(event.tool_call_ids)
         )
         alone = not any(other.run == entry.run and other.replica for other in self.turns.values()) if surely else False
         if surely and alone:

@@ -103,7 +103,7 @@ class Watcher:
         due = waiting >= EVENTS_PER_RECOUNT and waiting * TURNS_PER_RECOUNT >= len(after.turns) + len(after.runs)
         if due or self.events > self._recount_from:
             recount(after)
-            self._auditor.check_all(after)
+            self._auditor.check_all(after, goes_on=step.more)
             self.on_recount()
             self.recounted = self.events
 

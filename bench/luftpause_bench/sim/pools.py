@@ -31,6 +31,7 @@ class Pool:
     load_at: float = -inf
     measured: bool = False  # its load could be read once
     most: int | None = None
+    lifted: bool = False  # `most` was given up for want of knowledge: the right one may still hold
     peak: int = 0
     health: str = "unknown"
     misses: int = 0
@@ -61,12 +62,15 @@ class Pool:
         load = load if self.spec.capped else None
         more = None if self.most is None else self.most + 1
         if load is not None and load.waiting > 0:
+            self.lifted = False
             self.most = min(max(1, load.running), more) if self.refused and more is not None else max(1, load.running)
         elif more is not None and self.refused and (load is not None or not self.measured):
             self.most = more
         elif more is not None and (load is not None or not self.measured):
             reached = max(self.peak, self.flying + reserved) >= more - 1
-            self.most = more if reached and settings.cap_release == "stepwise" else None
+            stepwise = settings.cap_release == "stepwise"
+            self.most = more if reached and stepwise else None
+            self.lifted = stepwise and not reached  # more places may have been kept than are known here
         if load is not None:
             self.measured, self.load_at = True, now
         self.load = load
@@ -112,7 +116,7 @@ class Pool:
     def cap(self, now: float, settings: Settings) -> float:
         """Most generative turns that may be in flight there; at least 1, except by configuration."""
         most: float = inf if self.most is None else self.most
-        if self.most is None and self.measured and self.unknown(now, settings):
+        if self.most is None and not self.lifted and self.measured and self.unknown(now, settings):
             most = settings.load_unknown_cap
         most = max(1, most)
         limit = self.spec.max_in_flight
