@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 
 from luftpause.dataplane.turns import Ask, TurnClass, Usage
 from luftpause.dataplane.waiting import Turn
-from luftpause.kit.metrics import OTHER, Buckets, Counter, Histogram, Labels, counter_family, histogram_family
+from luftpause.kit.metrics import OTHER, Buckets, Counter, Labels, counter_family, histogram_family
 
 P: Final = "luftpause_dataplane_"
 CLASS_NAMES: Final = {each: each.value for each in TurnClass}
@@ -25,17 +25,20 @@ HELD_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 6
 FIRST_TOKEN_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 TURN_SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
+Key = tuple[str, TurnClass, str, str]  # API, class, model, replica
+
 
 class Row:
-    """What the turns of one class and model at one replica have together."""
+    """What the turns of one API, class and model at one replica have together."""
 
-    __slots__ = ("cached", "completion", "engine_first", "first", "prompt", "turn")
+    __slots__ = ("cached", "completion", "engine_first", "first", "outcomes", "prompt", "turn")
 
     def __init__(self) -> None:
         self.first = Buckets(len(FIRST_TOKEN_SECONDS) + 1)
         self.engine_first = Buckets(len(FIRST_TOKEN_SECONDS) + 1)
         self.turn = Buckets(len(TURN_SECONDS) + 1)
         self.prompt = self.completion = self.cached = 0
+        self.outcomes: dict[str, int] = {}
 
 
 class Tally:
@@ -44,28 +47,26 @@ class Tally:
     def __init__(self) -> None:
         self.facts: Counts[str] = Counts()
         self.orders: Counts[str] = Counts()
-        self.turns = Counter(P + "turns", "Turns that are over.", ("api", "class", "replica", "outcome"))
         self.returns = Counter(P + "returns", "Turns that a replica did not take and that were held again.", ("replica", "reason"))
-        self.body_bytes = Counter(P + "turn_body_bytes", "Bytes of the bodies of turns, as clients sent them.", ("class",))
-        self.held = Histogram(
-            P + "held_seconds",
-            "From a turn's arrival to its place, by the last reason why it was held; none: it was not.",
-            HELD_SECONDS,
-            ("class", "reason"),
-        )
-        self._rows: dict[tuple[TurnClass, str, str], Row] = {}
+        self._placeless: Counts[tuple[str, TurnClass, str]] = Counts()  # that ended without a place, by outcome
+        self._body_bytes = dict.fromkeys(TurnClass, 0)
+        self._held: dict[tuple[TurnClass, str], Buckets] = {}
+        self._rows: dict[Key, Row] = {}
         self._models: set[str] = set()
 
     # ---- what happened
 
     def asked(self, ask: Ask) -> None:
-        self.body_bytes.add((CLASS_NAMES[ask.turn_class],), ask.body_bytes)
+        self._body_bytes[ask.turn_class] += ask.body_bytes
 
     def placed(self, turn: Turn, now: float, why: str) -> None:
         ask = turn.ask
-        self.held.observe(now - turn.arrived, (CLASS_NAMES[ask.turn_class], why or NOT_HELD))
+        held = self._held.get((ask.turn_class, why)) or self._held.setdefault((ask.turn_class, why), Buckets(len(HELD_SECONDS) + 1))
+        seconds = now - turn.arrived
+        held.counts[bisect_left(HELD_SECONDS, seconds)] += 1
+        held.total += seconds
         turn.placed_at = now
-        key = (ask.turn_class, ask.model, turn.replica)
+        key = (ask.api, ask.turn_class, ask.model, turn.replica)
         turn.row = self._rows.get(key) or self._new(key)
 
     def first_token(self, turn: Turn, now: float) -> None:
@@ -85,24 +86,32 @@ class Tally:
         self.over(turn, outcome)
 
     def over(self, turn: Turn, outcome: str) -> None:
-        ask = turn.ask
-        self.turns.add((ask.api, CLASS_NAMES[ask.turn_class], turn.replica, outcome))
+        row = turn.row
+        if row is not None and turn.replica:
+            row.outcomes[outcome] = row.outcomes.get(outcome, 0) + 1
+        else:
+            self._placeless[turn.ask.api, turn.ask.turn_class, outcome] += 1
 
-    def _new(self, key: tuple[TurnClass, str, str]) -> Row:
+    def _new(self, key: Key) -> Row:
         """Names of models come from clients where a replica serves any, so only so many are kept."""
-        turn_class, model, replica = key
+        api, turn_class, model, replica = key
         if model not in self._models:
             if len(self._models) < MODELS_MAX and len(model) <= NAME_CHARS_MAX:
                 self._models.add(model)
             else:
-                key = (turn_class, OTHER, replica)
+                key = (api, turn_class, OTHER, replica)
         return self._rows.setdefault(key, Row())
 
     # ---- what is shown
 
     def families(self) -> Iterator[Metric]:
-        for counted in (self.turns, self.returns, self.body_bytes, self.held):
-            yield counted.family()
+        yield counter_family(P + "turns", "Turns that are over.", ("api", "class", "replica", "outcome"), self._turns().items())
+        yield self.returns.family()
+        sent = [((CLASS_NAMES[each],), count) for each, count in self._body_bytes.items()]
+        yield counter_family(P + "turn_body_bytes", "Bytes of the bodies of turns, as clients sent them.", ("class",), sent)
+        help_text = "From a turn's arrival to its place, by the last reason why it was held; none: it was not."
+        held = [((CLASS_NAMES[turn_class], why or NOT_HELD), buckets) for (turn_class, why), buckets in self._held.items()]
+        yield histogram_family(P + "held_seconds", help_text, ("class", "reason"), HELD_SECONDS, held)
         by_model = ("class", "model")
         yield self._histogram(
             "first_token_seconds", "From a turn's arrival to the first token of its stream, held or not.", FIRST_TOKEN_SECONDS, by_model,
@@ -131,14 +140,23 @@ class Tally:
         label: Callable[[str, str, str], Labels], pick: Callable[[Row], Buckets],
     ) -> Metric:  # fmt: skip
         sums: dict[Labels, Buckets] = {}
-        for (turn_class, model, replica), row in self._rows.items():
+        for (_, turn_class, model, replica), row in self._rows.items():
             values = label(CLASS_NAMES[turn_class], model, replica)
             sums.setdefault(values, Buckets(len(bounds) + 1)).add(pick(row))
         return histogram_family(P + name, help_text, labels, bounds, sums.items())
 
+    def _turns(self) -> Counts[Labels]:
+        found: Counts[Labels] = Counts()
+        for (api, turn_class, outcome), count in self._placeless.items():
+            found[api, CLASS_NAMES[turn_class], "", outcome] = count
+        for (api, turn_class, _, replica), row in self._rows.items():
+            for outcome, count in row.outcomes.items():
+                found[api, CLASS_NAMES[turn_class], replica, outcome] += count
+        return found
+
     def _tokens(self) -> Counts[Labels]:
         found: Counts[Labels] = Counts()
-        for (_, model, replica), row in self._rows.items():
+        for (_, _, model, replica), row in self._rows.items():
             for kind, count in (("prompt", row.prompt), ("completion", row.completion), ("cached", row.cached)):
                 found[model, replica, kind] += count
         return found

@@ -46,7 +46,7 @@ def test_a_written_configuration_reads_back_as_the_same(tmp_path: Path) -> None:
         stack.with_free_ports(Config(replicas=(ReplicaConfig(name="a", url="http://x", models=("m", "n"), health=None),))), tmp_path
     )
     path = tmp_path / "scheduler.yaml"
-    stack._write(config, path)
+    stack.write(config, path)
     assert load(path) == config
     assert path.stat().st_mode & 0o077 == 0
     assert list(tmp_path.iterdir()) == [path]
@@ -89,5 +89,5 @@ def test_replicas_of_the_file_are_not_used_beside_an_engine_that_was_asked_for(t
 def test_a_dollar_that_is_left_after_expansion_stands_for_itself(tmp_path: Path) -> None:
     headers = {"authorization": "a$$b ${NOT_SET} $c"}
     config = Config(runtime=RuntimeConfig(servers={"t": UpstreamConfig(url="http://t", headers=headers)}))
-    stack._write(config, tmp_path / "runtime.yaml")
+    stack.write(config, tmp_path / "runtime.yaml")
     assert load(tmp_path / "runtime.yaml", {}).runtime.servers["t"].headers == headers
