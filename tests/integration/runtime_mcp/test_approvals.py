@@ -262,3 +262,22 @@ async def test_a_run_that_ended_while_its_question_was_out_gives_its_answer():
         answers = {approval.key: {"action": "accept", "content": {"allow": True}}}
         result = await c.call("await", {"handles": [handle]}, inputResponses=answers, requestState=asked["requestState"])
         assert result["structuredContent"]["runs"][0]["state"] == "Cancelled"
+
+
+async def test_a_run_request_that_is_cancelled_while_its_question_is_open_cancels_the_run():
+    never = asyncio.Event()
+
+    async def silent(_: str) -> Any:
+        await never.wait()
+
+    async with served() as at, asked_client(at, "legacy", silent) as c:
+        call = asyncio.create_task(c.call_tool("run", {"task": "long"}))
+        await until(lambda: at.runs.runs)
+        (handle,) = at.runs.runs
+        at.runs.ask(handle)
+        await until(lambda: c.asked)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await until(lambda: at.runs.cancelled == [handle])
+        assert at.runs.decisions == {}
+        assert (await c.call_tool("status", {"handle": handle})).structured_content["runs"][0]["state"] == "Cancelled"

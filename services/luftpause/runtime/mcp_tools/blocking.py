@@ -21,6 +21,7 @@ from luftpause.runtime.mcp_tools.progress import Send, with_progress
 from luftpause.runtime.mcp_tools.spawning import Spawning
 from luftpause.runtime.ports import Runs, RunState, RunView
 
+PROGRESS_SECONDS_MAX: Final = 10.0  # whatever is configured: clients give up after a minute of silence
 NO_LIMIT_SECONDS: Final = 31_536_000.0  # `run` waits for as long as its run takes
 
 
@@ -112,7 +113,7 @@ class Blocking:
 
         send: Send = ctx.session.report_progress
         waiting = self._asking(ctx).wait(handles, mode, seconds)
-        waited = await with_progress(waiting, now, send, self._config.progress_seconds, prefix, self._stopping)
+        waited = await with_progress(waiting, now, send, min(self._config.progress_seconds, PROGRESS_SECONDS_MAX), prefix, self._stopping)
         return waited or Waited(now(), left=True)
 
     def _asking(self, ctx: Context) -> Asking:
