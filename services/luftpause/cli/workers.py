@@ -19,6 +19,7 @@ import orjson
 from pydantic import ValidationError
 
 from luftpause.cli import parent, stack
+from luftpause.dataplane.room import usual_bytes_max
 from luftpause.dataplane.workers import Worker
 from luftpause.kit import serve
 from luftpause.kit.clock import monotonic
@@ -44,7 +45,7 @@ async def run(config: Config, count: int, *, announce: Path | None = None, back_
         workers = [_Child(Worker(number, count, folder), back_off_seconds) for number in range(count)]
         port = int(kept.getsockname()[1])
         for each in workers:
-            each.write(_of_worker(config, each.worker, port))
+            each.write(of_worker(config, each.worker, port))
         async with serve.stop_signals() as stop:
             tasks = [asyncio.create_task(each.live(), name=f"worker {each.worker.number}") for each in workers]
             asked = asyncio.create_task(stop.asked.wait())
@@ -78,10 +79,11 @@ def _port(host: str, port: int) -> socket.socket:
     return serve.listen(host, port, option="dataplane.port", shared=True)
 
 
-def _of_worker(config: Config, worker: Worker, port: int) -> Config:
-    """Its own name towards the scheduler, and the port that is now known."""
+def of_worker(config: Config, worker: Worker, port: int) -> Config:
+    """Its own name towards the scheduler, the port that is now known, and its part of the memory that one process would take."""
     own = config.dataplane
-    changed = {"name": f"{own.name}-{worker.number}", "port": port}
+    held = own.held_bytes_max or usual_bytes_max() // worker.count
+    changed = {"name": f"{own.name}-{worker.number}", "port": port, "held_bytes_max": held}
     try:
         return config.model_copy(update={"dataplane": type(own).model_validate({**own.model_dump(), **changed})})
     except ValidationError as error:
