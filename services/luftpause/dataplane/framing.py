@@ -76,12 +76,24 @@ class Chunked:
         if before:
             data = self._part + data
             self._part = b""
+        if self._left or self._after_chunk:
+            at = self._rest_of_chunk(data, pieces)
         if not (self._left or self._after_chunk or self._trailers):
-            at = _whole_chunks(data, pieces)
+            at = _whole_chunks(data, at, pieces)
         if at != len(data):
             at = self._walk(data, at, pieces)
         self.payload = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         return at - before
+
+    def _rest_of_chunk(self, data: bytes, pieces: list[bytes]) -> int:
+        """Take what the chunk that a read had cut still owes, if all of it is here."""
+        left = self._left
+        if not data.startswith(b"\r\n", left):
+            return 0
+        if left:
+            pieces.append(data[:left])
+        self._left, self._after_chunk = 0, False
+        return left + 2
 
     def _walk(self, data: bytes, at: int, pieces: list[bytes]) -> int:
         size = len(data)
@@ -146,9 +158,8 @@ def _is_barred(trailer: bytes) -> bool:
     return any(name.startswith(each) if each.endswith(b"-") else name == each for each in NO_TRAILERS)
 
 
-def _whole_chunks(data: bytes, pieces: list[bytes]) -> int:
+def _whole_chunks(data: bytes, at: int, pieces: list[bytes]) -> int:
     """Take what is whole: nearly every read of a stream is some complete chunks. Returns where the rest begins."""
-    at = 0
     while (match := SIZE_LINE.match(data, at)) is not None:
         start = match.end()
         end = start + int(match[1], 16)

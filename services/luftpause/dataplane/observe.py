@@ -17,7 +17,7 @@ from luftpause.dataplane.turns import Usage
 TOOL_CALL_IDS_MAX: Final = 256  # per answer
 
 Json = dict[str, Any]
-Search = Callable[[bytes], re.Match[bytes] | None]  # a pattern's `search`
+Search = Callable[..., re.Match[bytes] | None]  # a pattern's `search`
 
 
 def as_object(value: object) -> Json:
@@ -76,7 +76,7 @@ class Observed:
         self.usage: Usage | None = None
         self.finish_reason = ""  # in the engine's words
         self.error = ""
-        self.events = 0  # data lines, whatever they say
+        self.events = 0  # data lines that were looked at
         self.calls = False
         self.ids: list[str] = []
         self.fresh_ids: list[str] = []
@@ -130,24 +130,29 @@ class EventStream:
         self.seen = seen
 
     def feed(self, payload: bytes) -> None:
-        seen, lines = self.seen, self._lines
-        if seen.first_token and not lines.tail and payload.endswith(b"\n") and not self._telling(payload) and not lines.given_up:
-            return
-        for line in lines.feed(payload):
-            self._line(line)
+        seen = self.seen
+        data, end = self._lines.take(payload)
+        at = 0
+        while at < end and not seen.first_token:
+            at = self._line(data, at)
+        while at < end and (found := self._telling(data, at, end)) is not None:
+            at = self._line(data, max(at, data.rfind(b"\n", at, found.start()) + 1))
 
     def end(self) -> None:
-        self._line(self._lines.rest())
+        """Also the last line may have something to tell."""
+        data = self._lines.rest()
+        if data and (not self.seen.first_token or self._telling(data) is not None):
+            self._line(data + b"\n", 0)
 
-    def _line(self, line: bytes) -> None:
-        data = data_of(line)
-        if not data:
-            return
-        seen = self.seen
-        seen.events += 1
-        if data == DONE or (seen.first_token and not self._telling(data)):
-            return
-        seen.take_text(data)
+    def _line(self, data: bytes, start: int) -> int:
+        """Read the line that begins there; returns where the next one begins."""
+        end = data.index(b"\n", start)
+        text = data_of(data[start:end])
+        if text:
+            self.seen.events += 1
+            if text != DONE:
+                self.seen.take_text(text)
+        return end + 1
 
 
 class WholeJson:

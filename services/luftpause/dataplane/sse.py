@@ -27,24 +27,25 @@ class Lines:
         self.tail: bytes | bytearray = b""  # grows in place: a long line may come in pieces of a few bytes
         self.given_up = False
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The lines that are complete now, without their ends (a CR may remain: strip)."""
+    def take(self, data: bytes) -> tuple[bytes, int]:
+        """What came with what was left before, and up to where it is complete lines (a CR may stand before their ends)."""
         if self._skipping:
             end = data.find(b"\n")
             if end < 0:
-                return []
+                return b"", 0
             self._skipping = False
             data = data[end + 1 :]
+        end = data.rfind(b"\n") + 1
         if self.tail:
-            if b"\n" not in data:
+            if not end:
                 self._lengthen(data)
-                return []
+                return b"", 0
+            end += len(self.tail)
             data = bytes(self.tail) + data
-        lines = data.split(b"\n")
-        self.tail = lines.pop()
+        self.tail = data[end:]
         if len(self.tail) > self._bytes_max:
             self._give_up()
-        return lines
+        return data, end
 
     def _lengthen(self, data: bytes) -> None:
         if not isinstance(self.tail, bytearray):
