@@ -376,3 +376,55 @@ def test_events_per_second_are_those_of_the_last_ten_seconds():
     assert rate.per_second() == 0
     now = 1e6
     assert rate.per_second() == 0
+
+
+async def test_what_nobody_waits_for_is_handled_within_milliseconds_or_with_the_next_event():
+    world = World()
+    running = asyncio.create_task(world.host.run())
+    try:
+        async with asyncio.timeout(10):
+            while not world.seen:  # the first tick
+                await asyncio.sleep(0.001)
+            world.seen.clear()
+            world.host.post_soon(TurnStarted(world.now, "dp", "t", 1))
+            await asyncio.sleep(0)
+            assert world.seen == []  # not at once
+            while not world.seen:
+                await asyncio.sleep(0.001)
+            world.host.post_soon(TurnStarted(world.now, "dp", "t2", 1))
+            world.host.post(TurnAbandoned(world.now, "dp", "t2", 1))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert [type(event).__name__ for event in world.seen] == ["TurnStarted", "TurnStarted", "TurnAbandoned"]
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_an_earlier_wake_up_moves_the_timer_forward():
+    world = World()
+    running = asyncio.create_task(world.host.run())
+    try:
+        await asyncio.sleep(0)
+        world.wake_at = world.now + 0.01  # much earlier than the next tick
+        world.post(TurnStarted(world.now, "dp", "t", 1))
+        async with asyncio.timeout(10):
+            while len(world.seen) < 2:
+                world.now += 0.002
+                await asyncio.sleep(0.002)
+        assert isinstance(world.seen[1], Tick)
+        assert world.now - 1000.0 < 0.5
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_core_that_raises_later_ends_the_run():
+    world = World()
+    running = asyncio.create_task(world.host.run())
+    await asyncio.sleep(0)
+    world.answers[TurnStarted] = lambda _event: 1 / 0
+    world.post(TurnStarted(world.now, "dp", "t", 1))
+    with pytest.raises(CoreFailedError, match="TurnStarted"):
+        await asyncio.wait_for(running, 10)
+    world.post(TurnStarted(world.now, "dp", "t", 1))  # nobody handles it any more, and nothing breaks
