@@ -2,10 +2,12 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
+import pytest_asyncio
 from mcp import Client
 
 from tests.support.processes import Process, running
@@ -89,16 +91,24 @@ async def test_a_second_signal_ends_it_within_a_second(tmp_path: Path):
         assert "Traceback" not in runtime.logged()
 
 
-async def test_a_port_in_use_is_an_error_that_names_the_setting(tmp_path: Path):
-    async with running("runtime", "--config", str(config(tmp_path))) as runtime:
-        port = runtime.at["http"].rpartition(":")[2]
-        with pytest.raises(AssertionError, match=f"port {port} on 127.0.0.1 is in use; choose another with runtime.port"):
-            async with running("runtime", "--config", str(config(tmp_path, port=port))):
-                pass
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Process]:
+    """A runtime for tests that leave it as it is."""
+    async with running("runtime", "--config", str(config(tmp_path_factory.mktemp("runtime")))) as runtime:
+        yield runtime
 
 
-async def test_a_real_client_talks_with_the_process(tmp_path: Path):
-    async with running("runtime", "--config", str(config(tmp_path))) as runtime, Client(runtime.at["mcp"]) as client:
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_port_in_use_is_an_error_that_names_the_setting(shared: Process, tmp_path: Path):
+    port = shared.at["http"].rpartition(":")[2]
+    with pytest.raises(AssertionError, match=f"port {port} on 127.0.0.1 is in use; choose another with runtime.port"):
+        async with running("runtime", "--config", str(config(tmp_path, port=port))):
+            pass
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_real_client_talks_with_the_process(shared: Process):
+    async with Client(shared.at["mcp"]) as client:
         tools = await client.call_tool("tools", {})
         assert tools.structured_content == {"tools": [], "servers": []}
         unknown = await client.call_tool("await", {"handles": ["run_x"]})
@@ -127,9 +137,9 @@ async def test_a_sessions_runs_are_its_own_until_it_is_over_and_a_restart_ends_e
         assert cancelled.structured_content["state"] in {"Cancelled", "Failed"}
 
 
-async def test_runs_of_a_session_that_said_goodbye_go_to_whoever_has_the_handle(tmp_path: Path):
-    async with running("runtime", "--config", str(config(tmp_path))) as runtime:
-        async with Client(runtime.at["mcp"], mode="legacy") as owner:
-            handle = (await owner.call_tool("spawn", {"task": "t", "model": "m"})).structured_content["handle"]
-        async with Client(runtime.at["mcp"]) as later:
-            assert not (await later.call_tool("status", {"handle": handle})).is_error
+@pytest.mark.asyncio(loop_scope="module")
+async def test_runs_of_a_session_that_said_goodbye_go_to_whoever_has_the_handle(shared: Process):
+    async with Client(shared.at["mcp"], mode="legacy") as owner:
+        handle = (await owner.call_tool("spawn", {"task": "t", "model": "m"})).structured_content["handle"]
+    async with Client(shared.at["mcp"]) as later:
+        assert not (await later.call_tool("status", {"handle": handle})).is_error
