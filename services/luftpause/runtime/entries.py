@@ -90,6 +90,14 @@ class Entry:
                 watcher.set_result(None)
         self.watchers.clear()
 
+    def stop(self, error: Exception) -> None:
+        """Tell all of them that nothing will happen any more."""
+        for waiter in self.waiters:
+            waiter.stop(error)
+        for watcher in self.watchers:
+            if not watcher.done():
+                watcher.set_exception(error)
+
     # ---- budgets ---------------------------------------------------------------------------------------------------
 
     def spent(self, before: Run | None, after: Run) -> None:

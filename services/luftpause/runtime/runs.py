@@ -21,11 +21,11 @@ from luftpause.runtime.deciding import Models
 from luftpause.runtime.entries import Effects, Entry, barred, subtree
 from luftpause.runtime.housekeeping import Housekeeping
 from luftpause.runtime.journal import Journal
-from luftpause.runtime.journal_load import Loaded
 from luftpause.runtime.loop import Loop, Sleep
 from luftpause.runtime.ports import Decided, Decision, ModelClient, RunState, RunView, ServiceClass, SpawnRequest, Toolbox
 from luftpause.runtime.recorder import Over, Recorder
-from luftpause.runtime.refusals import bad_argument, stopping, too_many_runs, unknown_handle
+from luftpause.runtime.refusals import bad_argument, stopping, too_many_runs
+from luftpause.runtime.register import Register
 from luftpause.runtime.spawning import check_request, created
 
 STOP_SECONDS: Final = 2.0  # for tools that don't listen when they are cancelled
@@ -55,10 +55,8 @@ class RunService:
         self._tools = tools
         self._journal = journal
         self._clock = clock
-        self._owner_lives = owner_lives
         self._wall = wall
-        self._entries: dict[str, Entry] = {}
-        self._by_task: dict[str, str] = {}
+        self._runs = Register(config.name, owner_lives)
         self._unfinished = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tools_ready: asyncio.Task[None] | None = None
@@ -67,7 +65,7 @@ class RunService:
         self._budgets = Budgets(self._recorder, self._stop, clock, later)
         self._loop = Loop(config, model, tools, self._recorder.record, clock, sleep)
         self._house = Housekeeping(
-            model, journal, self._entries, self._drop, retention_seconds=config.retention_seconds, clock=clock, wall=wall
+            model, journal, self._runs.entries, self._runs.drop, retention_seconds=config.retention_seconds, clock=clock, wall=wall
         )
 
     # ---- life -----------------------------------------------------------------------------------------------------
@@ -75,36 +73,29 @@ class RunService:
     async def __aenter__(self) -> Self:
         """Read the journal and take unfinished runs up again. Raises LuftpauseError."""
         loaded = await self._journal.load()
-        self._take(loaded)
-        unfinished = [entry for entry in self._entries.values() if not entry.ended]
+        self._runs.take(loaded)
+        unfinished = [entry for entry in self._runs if not entry.ended]
         self._unfinished = len(unfinished)
-        if self._entries:
-            log.info("read the journal", runs=len(self._entries), resumed=len(unfinished) - len(loaded.lost), lost=len(loaded.lost))
+        if self._runs.entries:
+            log.info("read the journal", runs=len(self._runs.entries), resumed=len(unfinished) - len(loaded.lost), lost=len(loaded.lost))
         self._tools_ready = self._task(self._tools.ready(self._config.tools_ready_seconds))
-        self._budgets.check(list(self._entries.values()))
+        self._budgets.check(list(self._runs))
         for entry in unfinished:
             self._resume(entry, loaded.lost.get(entry.handle))
-        for entry in self._entries.values():
+        for entry in self._runs:
             self._budgets.start(entry)
         self._task(self._house.tidy())
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._recorder.stopping = True
-        self._budgets.stop(self._entries.values())
+        self._budgets.stop(self._runs)
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
-        for entry in self._entries.values():
-            for waiter in entry.waiters:
-                waiter.stop(stopping())
-
-    def _take(self, loaded: Loaded) -> None:
-        for run in loaded.runs.values():
-            entry = self._add(Entry(run, self._entries.get(run.created.parent or "")))
-            entry.shown = run
-            entry.spent(None, run)
+        for entry in self._runs:
+            entry.stop(stopping())
 
     def _resume(self, entry: Entry, lost: str | None) -> None:
         if entry.run.state.ended:
@@ -160,7 +151,7 @@ class RunService:
     ) -> tuple[RunView, ...]:
         if not handles:
             raise bad_argument("handles", "it is empty; name at least one")
-        entries = {handle: self._find(handle, owner) for handle in handles}
+        entries = {handle: self._runs.find(handle, owner) for handle in handles}
         if timeout_s > 0:
             pending = [entry for entry in entries.values() if not entry.ended]
             if mode == "all" or len(pending) == len(entries):
@@ -168,7 +159,7 @@ class RunService:
         return tuple(self._view(entries[handle]) for handle in handles)
 
     async def approve(self, handle: str, allow: bool, approval_id: str | None, owner: str | None) -> Decided:
-        entry = self._find(handle, owner)
+        entry = self._runs.find(handle, owner)
         # A task of its own: a decision that is on its way to the disk is carried out, even when whoever gave it has left.
         answering = self._task(approving.answer(entry, allow, approval_id, self._recorder, self._wall()))
         try:
@@ -180,25 +171,25 @@ class RunService:
         return Decided(verdict.approval, verdict.tool, verdict.allowed, first, self._view(entry))
 
     async def approval_over(self, handle: str, approval_id: str, owner: str | None) -> bool | None:
-        return await approving.over(self._find(handle, owner), approval_id)
+        return await approving.over(self._runs.find(handle, owner), approval_id)
 
     async def decide(self, text: str, labels: Sequence[str] | None, model: str | None, caller: str) -> Decision:
         return await self._models.decide(text, labels, model, caller)
 
     def of_task(self, task_id: str, owner: str | None) -> RunView:
-        return self._view(self._find(self._by_task.get(task_id, task_id), owner))
+        return self._view(self._runs.of_task(task_id, owner))
 
     def view(self, handle: str, owner: str | None) -> RunView:
-        return self._view(self._find(handle, owner))
+        return self._view(self._runs.find(handle, owner))
 
     def views(self, owner: str | None) -> tuple[RunView, ...]:
-        return tuple(self._view(entry) for entry in self._entries.values() if entry.shown and entry.run.created.owner == owner)
+        return tuple(self._view(entry) for entry in self._runs if entry.shown and entry.run.created.owner == owner)
 
     def everything(self) -> tuple[RunView, ...]:
-        return tuple(self._view(entry) for entry in self._entries.values() if entry.shown)
+        return tuple(self._view(entry) for entry in self._runs if entry.shown)
 
     async def cancel(self, handle: str, owner: str | None) -> RunView:
-        entry = self._find(handle, owner)
+        entry = self._runs.find(handle, owner)
         unfinished = [each for each in subtree(entry) if not each.ended]
         for each in unfinished:
             self._stop(each, "cancelled")
@@ -207,20 +198,11 @@ class RunService:
 
     # ---- parts of the above ---------------------------------------------------------------------------------------
 
-    def _find(self, handle: str, owner: str | None) -> Entry:
-        entry = self._entries.get(handle)
-        if entry is not None and entry.shown is not None and self._may(entry.run.created.owner, owner):
-            return entry
-        raise unknown_handle(handle, self._config.name)
-
-    def _may(self, owns: str | None, asks: str | None) -> bool:
-        return owns is None or owns == asks or not self._owner_lives(owns)
-
     def _check_parent(self, request: SpawnRequest) -> Entry | None:
         """Raises LuftpauseError if it isn't known, or if it or a run above it was cancelled or has used up its budget."""
         if request.parent is None:
             return None
-        parent = self._find(request.parent, request.owner)
+        parent = self._runs.find(request.parent, request.owner)
         if found := barred(parent):
             above, why = found
             what = f"has its {why}" if above.run.exceeded is not None else "was cancelled"
@@ -228,7 +210,8 @@ class RunService:
         return parent
 
     async def _create(self, event: Created, parent: Entry | None) -> RunView:
-        entry = self._add(Entry(Run(created=event), parent, began=self._clock()))
+        entry = Entry(Run(created=event), parent, began=self._clock())
+        self._runs.add(entry)
         entry.taken_up.set()
         self._unfinished += 1
         creating = self._task(self._begin(entry, event))
@@ -328,23 +311,7 @@ class RunService:
     def _forget(self, entry: Entry) -> None:
         """A run that could not be created."""
         self._unfinished -= 1
-        self._drop(entry.handle)
-        if entry.parent is not None:
-            entry.parent.children.remove(entry)
-        entry.release()
-
-    def _drop(self, handle: str) -> None:
-        entry = self._entries.pop(handle, None)
-        if entry is not None:
-            self._by_task.pop(entry.run.created.task_id or "", None)
-
-    def _add(self, entry: Entry) -> Entry:
-        self._entries[entry.handle] = entry
-        if entry.run.created.task_id is not None:
-            self._by_task[entry.run.created.task_id] = entry.handle
-        if entry.parent is not None:
-            entry.parent.children.append(entry)
-        return entry
+        self._runs.forget(entry)
 
 
 async def _done(effects: Effects) -> Effects:
