@@ -37,7 +37,8 @@ from luftpause.scheduler.core.events import (
     TurnRequested,
     TurnStarted,
 )  # fmt: skip
-from luftpause.scheduler.core.model import Settings, State, TurnPhase
+from luftpause.scheduler.core.model import State, TurnPhase
+from luftpause.scheduler.core.settings import Settings
 
 REPLICAS = 8
 ANSWER_SECONDS, TOOL_SECONDS = 4.0, 1.0

@@ -24,7 +24,19 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from luftpause.scheduler.core.decide import decide, initial
-from luftpause.scheduler.core.decisions import Decision, EndRun, Expire, Forget, Held, Located, Place, Probe, Refuse, ReplicasChanged
+from luftpause.scheduler.core.decisions import (
+    BranchFollowed,
+    Decision,
+    EndRun,
+    Expire,
+    Forget,
+    Held,
+    Located,
+    Place,
+    Probe,
+    Refuse,
+    ReplicasChanged,
+)  # fmt: skip
 from luftpause.scheduler.core.events import (
     ConfigChanged,
     Continue,
@@ -204,6 +216,8 @@ def told(decision: Decision) -> str:  # noqa: C901, PLR0911  (one per decision)
             return f"forget {decision.run}"
         case EndRun():
             return f"tell {decision.dataplane or 'all'}: run {decision.run} has ended"
+        case BranchFollowed():
+            return f"tell {decision.dataplane}: {decision.run}'s answer with {','.join(decision.ids) or 'no ids'} is followed"
         case Located():
             return f"located {decision.query}: {decision.replica or 'unknown'}"
         case Expire():

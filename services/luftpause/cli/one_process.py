@@ -26,7 +26,7 @@ from luftpause.kit.ids import new_boot_id
 from luftpause.kit.logs import Log
 from luftpause.scheduler import app as scheduler_app
 from luftpause.scheduler.core import events
-from luftpause.scheduler.core.decisions import EndRun, Held, Located, Place, Refuse
+from luftpause.scheduler.core.decisions import BranchFollowed, EndRun, Held, Located, Place, Refuse
 from luftpause.scheduler.host import Host
 from luftpause.scheduler.server import SessionServer
 from luftpause.scheduler.translate import Announced, Order, Replicas
@@ -154,6 +154,8 @@ class InProcessLink(LedgerLink[events.Event]):
                 )  # fmt: skip
             case EndRun():
                 ledger.forgotten(order.run, order.principal)
+            case BranchFollowed():
+                ledger.followed_elsewhere(order.run, order.principal, order.model, order.ids)
             case Located():
                 ledger.located(order.query, order.replica)
             case Replicas():

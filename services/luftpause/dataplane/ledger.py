@@ -320,6 +320,11 @@ class Ledger(Generic[F]):
         self.tally.orders["run_forgotten"] += 1
         self.memory.end_run(run, principal)
 
+    def followed_elsewhere(self, run: str, principal: str, model: str, ids: Sequence[str]) -> None:
+        """A turn through another dataplane follows an answer that was given here."""
+        self.tally.orders["branch_followed"] += 1
+        self.memory.followed_elsewhere(run, principal, model, ids)
+
     def located(self, query: str, replica: str) -> None:
         self.tally.orders["located"] += 1
         if not self._seekers.answer(query, replica):

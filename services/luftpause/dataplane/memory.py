@@ -96,8 +96,6 @@ class Memory:
         if ask.kind is Kind.GENERATIVE:
             known = self._touch(now, run, ask)
             known.in_flight += 1
-            if turn_seq > known.turn_seq + 1:
-                _followed_elsewhere(known)
             known.turn_seq = max(known.turn_seq, turn_seq)
             home_before = _move(known, ask.model, replica, turn_seq, now)
             followed = _resume(known, ask)
@@ -173,6 +171,17 @@ class Memory:
             lane.home = record.home_before
             if not lane.home and not lane.paused:
                 del run.lanes[record.model]
+
+    def followed_elsewhere(self, run: str, principal: str, model: str, ids: Sequence[str]) -> None:
+        """The branch with one of these ids is no longer paused; without ids: those of the lane that have none."""
+        key = run_key(run, principal)
+        known = self.runs.get(key)
+        lane = known.lanes.get(model) if known is not None else None
+        if known is None or lane is None:
+            return
+        self._watch(key, known)
+        followed = set(ids)
+        lane.paused = tuple(branch for branch in lane.paused if (followed.isdisjoint(branch.ids) if followed else branch.ids))
 
     def end_run(self, run: str, principal: str = "") -> None:
         """Forget it; its turns in flight stay listed until they end."""
@@ -255,16 +264,6 @@ def _resume(run: Run, ask: Ask) -> tuple[tuple[str, Branch], ...]:
             lane.paused = tuple(branch for branch in lane.paused if branch not in followed)
             ended += [(model, branch) for branch in followed]
     return tuple(ended)
-
-
-def _followed_elsewhere(run: Run) -> None:
-    """
-    Other dataplanes had turns of this run since its last one here, which nobody told us of.
-
-    Taken as those that followed what is paused here: what is told to a new scheduler must not keep places for turns that came long ago.
-    """
-    for lane in run.lanes.values():
-        lane.paused = ()
 
 
 def _pause_again(run: Run, ended: tuple[tuple[str, Branch], ...]) -> None:

@@ -29,6 +29,9 @@ def absorb(ledger: "Ledger[Any]", order: pb.Order) -> None:
             ledger.announced(map(_listed, order.replicas.replicas))
         case "run_forgotten":
             ledger.forgotten(order.run_forgotten.run, order.run_forgotten.principal)
+        case "branch_followed":
+            told = order.branch_followed
+            ledger.followed_elsewhere(told.run, told.principal, told.model, tuple(told.tool_call_ids))
         case "located":
             ledger.located(order.located.query, order.located.replica)
         case other:

@@ -19,6 +19,7 @@ from luftpause.kit.garbage import Garbage
 from luftpause.kit.logs import Log
 from luftpause.kit.metrics import Histogram
 from luftpause.scheduler.core.decisions import (
+    BranchFollowed,
     Decision,
     EndRun,
     Expire,
@@ -277,7 +278,7 @@ class Host:
     def _carry_out(self, decision: Decision) -> None:
         self.decisions[type(decision).__name__] += 1
         match decision:
-            case Place() | Held() | Refuse() | Located():
+            case Place() | Held() | Refuse() | BranchFollowed() | Located():
                 self._send(decision)
             case EndRun():
                 self._spread(decision)
@@ -292,7 +293,7 @@ class Host:
             case _:
                 assert_never(decision)
 
-    def _send(self, decision: Place | Held | Refuse | Located) -> None:
+    def _send(self, decision: Place | Held | Refuse | BranchFollowed | Located) -> None:
         session = self._outboxes.get(decision.dataplane)
         if session is None:
             self.undeliverable += 1  # it will resync and ask again

@@ -7,7 +7,7 @@ from typing import Final, assert_never
 from msgspec import Struct
 
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
-from luftpause.scheduler.core.decisions import EndRun, Held, Located, Place, Refuse
+from luftpause.scheduler.core.decisions import BranchFollowed, EndRun, Held, Located, Place, Refuse
 from luftpause.scheduler.core.events import (
     DataplaneAlive,
     Event,
@@ -59,7 +59,7 @@ class Replicas(Struct, frozen=True, gc=False):
 TURN_SEQ_MAX: Final = 2**62
 TOOLS_MAX: Final = 16  # names of tools that are read of one answer
 
-Order = Place | Held | Refuse | EndRun | Located | Replicas
+Order = Place | Held | Refuse | EndRun | BranchFollowed | Located | Replicas
 
 
 def event(fact: pb.Fact, *, dataplane: str, now: float) -> Event | None:
@@ -81,7 +81,7 @@ def turns(part: pb.HelloPart, now: float) -> Iterable[TurnMemory]:
     return (_turn(record, now) for record in part.turns)
 
 
-def order(decided: Order) -> pb.Order:
+def order(decided: Order) -> pb.Order:  # noqa: PLR0911 (one per order)
     """What a dataplane is told."""
     match decided:
         case Place():
@@ -92,6 +92,8 @@ def order(decided: Order) -> pb.Order:
             return pb.Order(refused=_refused(decided))
         case EndRun(run=run, principal=principal):
             return pb.Order(run_forgotten=pb.RunForgotten(run=run, principal=principal))
+        case BranchFollowed(run=run, principal=principal, model=model, ids=ids):
+            return pb.Order(branch_followed=pb.BranchFollowed(run=run, principal=principal, model=model, tool_call_ids=ids))
         case Located(query=query, replica=replica, run=run):
             return pb.Order(located=pb.Located(query=query, replica=replica, run=run))
         case Replicas(replicas=replicas):

@@ -54,12 +54,33 @@ def test_parallel_branches_count_once_each() -> None:
 
 def test_what_was_followed_through_another_dataplane_is_paused_no_more() -> None:
     memory = a_memory()
+    place(memory, "t1", head_digest=b"one")
+    memory.finished(1.0, "t1", paused=True, tool_call_ids=("c1", "c2"))
+    place(memory, "t2", turn_seq=2, head_digest=b"another")
+    memory.finished(2.0, "t2", paused=True, tool_call_ids=("c3",))
+    memory.followed_elsewhere("r", "", "other", ("c1",))
+    memory.followed_elsewhere("unknown", "", "m", ("c1",))
+    assert len(memory.runs["r"].lanes["m"].paused) == 2
+    memory.followed_elsewhere("r", "", "m", ("c2",))
+    assert [branch.ids for branch in memory.runs["r"].lanes["m"].paused] == [("c3",)]
+
+
+def test_only_answers_without_ids_are_followed_elsewhere_without_ids() -> None:
+    memory = a_memory()
+    place(memory, "t1", head_digest=b"one")
+    memory.finished(1.0, "t1", paused=True, tool_call_ids=("c1",))
+    place(memory, "t2", turn_seq=2, head_digest=b"two")
+    memory.finished(2.0, "t2", paused=True)
+    memory.followed_elsewhere("r", "", "m", ())
+    assert [branch.ids for branch in memory.runs["r"].lanes["m"].paused] == [("c1",)]
+
+
+def test_a_turn_that_is_placed_elsewhere_or_nowhere_ends_no_pause() -> None:
+    memory = a_memory()
     place(memory, "t1")
     memory.finished(1.0, "t1", paused=True, tool_call_ids=("c1",))
-    place(memory, "t3", tool_call_ids=("c2",), turn_seq=3)  # t2, which carried c1 and got c2, was another dataplane's
-    assert memory.runs["r"].lanes["m"].paused == ()
-    memory.finished(2.0, "t3", paused=True, tool_call_ids=("c3",))
-    assert memory.runs["r"].lanes["m"].paused == (Branch(("c3",), 2.0),)
+    place(memory, "t3", tool_call_ids=("c2",), turn_seq=3)  # t2 was given up before it reached its place
+    assert [branch.ids for branch in memory.runs["r"].lanes["m"].paused] == [("c1",)]
 
 
 def test_a_paused_answer_without_ids_is_followed_by_the_next_turn_of_its_lane_only() -> None:

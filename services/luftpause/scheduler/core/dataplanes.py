@@ -105,7 +105,7 @@ def _merge_run(d: Draft, dataplane: str, memory: RunMemory, ended: frozenset[tup
     run = replace(run, turn_seq=max(run.turn_seq, memory.turn_seq), seen=max(run.seen, memory.seen))
     for lane in memory.lanes:
         before = run.lanes
-        run = replace(run, lanes=with_lane(run, _merge_lane(d, run, memory, lane, ended)))
+        run = replace(run, lanes=with_lane(run, _merge_lane(d, dataplane, run, memory, lane, ended)))
         if run.held:
             run = put_run(d, run)
             requeue_lanes(d, before, run)
@@ -115,7 +115,9 @@ def _merge_run(d: Draft, dataplane: str, memory: RunMemory, ended: frozenset[tup
     put_run(d, run)
 
 
-def _merge_lane(d: Draft, run: Run, memory: RunMemory, told: LaneMemory, ended: frozenset[tuple[str, str, int]]) -> Lane:
+def _merge_lane(
+    d: Draft, dataplane: str, run: Run, memory: RunMemory, told: LaneMemory, ended: frozenset[tuple[str, str, int]]
+) -> Lane:  # fmt: skip
     lane = lane_of(run, told.model) or Lane(told.model)
     if told.home in d.replicas and told.ended < d.replicas[told.home].since:
         told = replace(told, home="")
@@ -128,10 +130,10 @@ def _merge_lane(d: Draft, run: Run, memory: RunMemory, told: LaneMemory, ended: 
             drop_branch(d, run, lane, branch)
         lane = move_home(d, replace(lane, branches=()), told.home)
         lane = replace(lane, turn_seq=told.turn_seq, ended=told.ended)
-    return _merge_branches(d, run, memory, lane, told)
+    return _merge_branches(d, dataplane, run, memory, lane, told)
 
 
-def _merge_branches(d: Draft, run: Run, memory: RunMemory, lane: Lane, told: LaneMemory) -> Lane:
+def _merge_branches(d: Draft, dataplane: str, run: Run, memory: RunMemory, lane: Lane, told: LaneMemory) -> Lane:
     """The lane with the branches that it lacks: the report of an answer may have been lost with the last session."""
     seconds = d.policy.reserve(d, memory.turn_class)
     digests = {seen.id: seen.head_digest for seen in memory.tool_calls}
@@ -141,7 +143,7 @@ def _merge_branches(d: Draft, run: Run, memory: RunMemory, lane: Lane, told: Lan
         until = paused.since + seconds
         digest = next((digests[id_] for id_ in paused.ids if id_ in digests), b"")
         name = f"resync-{told.turn_seq}-{paused.ids[0] if paused.ids else number}"
-        lane = add_branch(d, run, lane, Branch(name, paused.ids, paused.since, digest, until > d.now, until))
+        lane = add_branch(d, run, lane, Branch(name, paused.ids, paused.since, digest, until > d.now, until, dataplane))
     return lane
 
 

@@ -92,6 +92,16 @@ class EndRun(Struct, frozen=True, gc=False):
     dataplane: str = ""
 
 
+class BranchFollowed(Struct, frozen=True, gc=False):
+    """A turn through another dataplane follows an answer that this one gave: its memory must not call that branch paused any more."""
+
+    dataplane: str
+    run: str
+    principal: str
+    model: str
+    ids: tuple[str, ...]
+
+
 class Located(Struct, frozen=True, gc=False):
     """Which replica stores the response that a dataplane asked for; empty: unknown."""
 
@@ -108,7 +118,7 @@ class Expire(Struct, frozen=True, gc=False):
     replica: str
 
 
-Decision = Place | Held | Refuse | Probe | ReplicasChanged | Forget | EndRun | Located | Expire
+Decision = Place | Held | Refuse | Probe | ReplicasChanged | Forget | EndRun | BranchFollowed | Located | Expire
 
 
 class Step(Struct, frozen=True, gc=False):

@@ -77,6 +77,7 @@ class Branch(Struct, frozen=True, gc=False):
     head_digest: bytes = b""
     reserves: bool = False
     until: float = 0.0
+    dataplane: str = ""  # whose memory has it
 
 
 class Lane(Struct, frozen=True, gc=False):

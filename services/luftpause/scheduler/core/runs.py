@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.decisions import Forget
+from luftpause.scheduler.core.decisions import BranchFollowed, Forget
 from luftpause.scheduler.core.indexes import Draft, arm, bump, disarm, reserve_places
 from luftpause.scheduler.core.model import PHASES, Branch, IdKey, Lane, Phase, Run, Timer, Turn
 
@@ -139,7 +139,7 @@ def ids_due(d: Draft, ids: tuple[tuple[float, IdKey], ...]) -> float:
 def pause(d: Draft, run: Run, lane: Lane, turn: Turn, now: float) -> Lane:
     """An answer of this lane ended in tool calls. Returns the lane with that branch, not stored."""
     until = now + d.policy.reserve(d, turn.turn_class)
-    return add_branch(d, run, lane, Branch(turn.id, turn.answer_ids, now, turn.head_digest, until > now, until))
+    return add_branch(d, run, lane, Branch(turn.id, turn.answer_ids, now, turn.head_digest, until > now, until, turn.dataplane))
 
 
 def add_branch(d: Draft, run: Run, lane: Lane, branch: Branch) -> Lane:
@@ -187,6 +187,8 @@ def follow(d: Draft, run: Run, turn: Turn) -> Run:
         for branch in lane.branches:
             if _follows(turn, lane, branch):
                 drop_branch(d, run, lane, branch)
+                if branch.dataplane != turn.dataplane:
+                    d.decisions.append(BranchFollowed(branch.dataplane, run.id, run.principal, lane.model, branch.ids))
             else:
                 kept.append(branch)
         lanes.append(lane if len(kept) == len(lane.branches) else replace(lane, branches=tuple(kept)))

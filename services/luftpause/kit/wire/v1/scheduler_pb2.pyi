@@ -78,7 +78,7 @@ class Fact(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_part: _Optional[_Union[HelloPart, _Mapping]] = ..., hello_end: _Optional[_Union[HelloEnd, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., turn_requested: _Optional[_Union[TurnRequested, _Mapping]] = ..., turn_abandoned: _Optional[_Union[TurnAbandoned, _Mapping]] = ..., turn_returned: _Optional[_Union[TurnReturned, _Mapping]] = ..., turn_started: _Optional[_Union[TurnStarted, _Mapping]] = ..., first_token: _Optional[_Union[FirstToken, _Mapping]] = ..., tool_call_seen: _Optional[_Union[ToolCallSeen, _Mapping]] = ..., response_seen: _Optional[_Union[ResponseSeen, _Mapping]] = ..., turn_finished: _Optional[_Union[TurnFinished, _Mapping]] = ..., turn_failed: _Optional[_Union[TurnFailed, _Mapping]] = ..., run_ended: _Optional[_Union[RunEnded, _Mapping]] = ..., replica_suspected: _Optional[_Union[ReplicaSuspected, _Mapping]] = ..., replica_unusable: _Optional[_Union[ReplicaUnusable, _Mapping]] = ..., locate: _Optional[_Union[Locate, _Mapping]] = ...) -> None: ...
 
 class Order(_message.Message):
-    __slots__ = ("welcome", "alive", "held", "placed", "refused", "replicas", "run_forgotten", "located")
+    __slots__ = ("welcome", "alive", "held", "placed", "refused", "replicas", "run_forgotten", "located", "branch_followed")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +87,7 @@ class Order(_message.Message):
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     RUN_FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     LOCATED_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_FOLLOWED_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     alive: Alive
     held: Held
@@ -95,7 +96,8 @@ class Order(_message.Message):
     replicas: Replicas
     run_forgotten: RunForgotten
     located: Located
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., placed: _Optional[_Union[Placed, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., replicas: _Optional[_Union[Replicas, _Mapping]] = ..., run_forgotten: _Optional[_Union[RunForgotten, _Mapping]] = ..., located: _Optional[_Union[Located, _Mapping]] = ...) -> None: ...
+    branch_followed: BranchFollowed
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., placed: _Optional[_Union[Placed, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., replicas: _Optional[_Union[Replicas, _Mapping]] = ..., run_forgotten: _Optional[_Union[RunForgotten, _Mapping]] = ..., located: _Optional[_Union[Located, _Mapping]] = ..., branch_followed: _Optional[_Union[BranchFollowed, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("dataplane", "boot", "protocol")
@@ -523,3 +525,15 @@ class Located(_message.Message):
     replica: str
     run: str
     def __init__(self, query: _Optional[str] = ..., replica: _Optional[str] = ..., run: _Optional[str] = ...) -> None: ...
+
+class BranchFollowed(_message.Message):
+    __slots__ = ("run", "principal", "model", "tool_call_ids")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALL_IDS_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    principal: str
+    model: str
+    tool_call_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, run: _Optional[str] = ..., principal: _Optional[str] = ..., model: _Optional[str] = ..., tool_call_ids: _Optional[_Iterable[str]] = ...) -> None: ...
