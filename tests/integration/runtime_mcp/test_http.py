@@ -8,6 +8,8 @@ from typing import Any
 
 import httpx
 import pytest
+from mcp.server import _streamable_http_modern
+from sse_starlette import EventSourceResponse
 
 from tests.integration.runtime_mcp.test_server import INITIALIZE, SECONDS, raw_session, until
 from tests.support.runtime_fakes import served
@@ -264,3 +266,26 @@ async def test_clients_that_leave_while_they_send_are_no_faults(caplog: pytest.L
         assert (await http.get(at.url + "/health")).status_code == 200
         assert (await http.post(at.mcp, json=MODERN_CALL, headers=MODERN)).status_code == 200
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_silent_call_keeps_its_stream_alive_with_comments_for_proxies_between(modern: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(EventSourceResponse, "DEFAULT_PING_INTERVAL", 0.02)
+    monkeypatch.setattr(_streamable_http_modern, "_SSE_PING_INTERVAL", 0.02)
+    async with served() as at, raw_session(at) as session:
+        params: dict[str, Any] = {"name": "run", "arguments": {"task": "long"}}
+        body = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": params}
+        headers = session.headers
+        if modern:
+            params["_meta"] = MODERN_CALL["params"]["_meta"]
+            headers = {**MODERN, "mcp-name": "run", "accept": BOTH}
+        async with session.http.stream("POST", at.mcp, json=body, headers=headers) as answer:
+            lines = answer.aiter_lines()
+            comments = 0
+            async for line in lines:
+                comments += line.startswith(":")
+                if comments == 3:
+                    break
+            at.runs.finish(next(iter(at.runs.runs)), answer="done")
+            rest = [line async for line in lines if line.startswith("data:")]
+        assert '"answer":"done"' in rest[-1]
