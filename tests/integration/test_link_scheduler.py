@@ -30,18 +30,26 @@ async def an_engine() -> AsyncGenerator[int]:
     """Something that says it is healthy; the port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok")
-            await writer.drain()
-        writer.close()
+        open_writers.add(writer)
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok")
+                await writer.drain()
+        finally:
+            writer.close()
+            open_writers.discard(writer)
 
+    open_writers = set[asyncio.StreamWriter]()
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        for writer in tuple(open_writers):
+            writer.transport.abort()
         await server.wait_closed()
+        await asyncio.sleep(0)
 
 
 async def a_scheduler(folder: Path, engine: int, grpc: int, http: int) -> Process:

@@ -11,11 +11,13 @@ import httpx
 import pytest
 
 from luftpause.cli import one_process
-from luftpause.cli.one_process import InProcessLink
+from luftpause.cli.one_process import InProcessLink, Words
+from luftpause.dataplane import wire
 from luftpause.dataplane.link import SessionLink
-from luftpause.dataplane.turns import Refusal, ReturnReason, TurnClass, Usage
+from luftpause.dataplane.turns import Kind, Refusal, ReturnReason, TurnClass, Usage
 from luftpause.kit.config import Config
 from luftpause.scheduler import app as scheduler_app
+from luftpause.scheduler import translate
 from luftpause.scheduler.app import Running
 from luftpause.scheduler.core.decide import decide
 from luftpause.scheduler.core.events import TurnRequested
@@ -213,6 +215,34 @@ async def test_a_core_that_fails_ends_the_process_with_the_reason(monkeypatch: p
         assert answer.status_code == 503  # the turn went back to its client
         with pytest.raises(CoreFailedError, match="TurnRequested"):
             await asyncio.wait_for(process, 10)
+
+
+FULL = an_ask(
+    "t", run="r", turn_class=TurnClass.BATCH, parent="p", kind=Kind.CLASSIFIER, api="responses", tool_call_ids=(CALL,), head_digest=b"h",
+    previous_response="resp", body_hash=b"b", principal="alice", body_bytes=7,
+)  # fmt: skip
+SAID: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "requested": ((FULL,), {"attempt": 2, "run": "r", "arrived": 4.0, "now": 5.0, "without": ("a",)}),
+    "abandoned": (("t", 1), {}),
+    "returned": (("t", 1, "a", ReturnReason.LIMITED), {}),
+    "started": (("t", 1), {}),
+    "first_token": (("t",), {}),
+    "tool_calls_seen": (("t", (CALL,)), {}),
+    "response_seen": (("t", "resp"), {}),
+    "finished": (("t", 1, "stop", Usage(1, 2, 3)), {"paused": True, "tool_call_ids": (CALL,)}),
+    "failed": (("t", 1, "engine_died"), {}),
+    "run_ended": (("r", "alice", 4.0, 5.0), {}),
+    "locate": (("q", "resp", "alice"), {}),
+    "suspected": (("a", "refused"), {}),
+    "unusable": (("a", "no key"), {}),
+}
+
+
+@pytest.mark.parametrize("word", [name for name in vars(Words) if not name.startswith("_")])
+def test_each_word_is_what_the_scheduler_would_have_read_from_the_wire(word: str) -> None:
+    values, named = SAID[word]
+    here = getattr(Words("dp", lambda: 5.0), word)(*values, **named)
+    assert here == translate.event(getattr(wire, word)(*values, **named), dataplane="dp", now=5.0)
 
 
 # ---- as a process ---------------------------------------------------------------------------------------------------

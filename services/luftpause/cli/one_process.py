@@ -179,9 +179,10 @@ class Words:
         self, ask: Ask, *, attempt: int, run: str, arrived: float, now: float, without: Sequence[str]
     ) -> events.Event:  # fmt: skip
         return events.TurnRequested(
-            now, self._dataplane, ask.turn, attempt, ask.fresh_run, ask.model, CLASSES[ask.turn_class], ask.caller, run, ask.parent,
-            KINDS[ask.kind], ask.api, ask.tool_call_ids, ask.head_digest, ask.previous_response, ask.body_hash, arrived, tuple(without),
-            ask.principal, ask.body_bytes,
+            now=now, dataplane=self._dataplane, turn=ask.turn, attempt=attempt, fresh_run=ask.fresh_run, model=ask.model,
+            turn_class=CLASSES[ask.turn_class], caller=ask.caller, run=run, parent=ask.parent, kind=KINDS[ask.kind], api=ask.api,
+            tool_call_ids=ask.tool_call_ids, head_digest=ask.head_digest, previous_response=ask.previous_response,
+            body_hash=ask.body_hash, arrived=arrived, without=tuple(without), principal=ask.principal, body_bytes=ask.body_bytes,
         )  # fmt: skip
 
     def abandoned(self, turn: str, attempt: int) -> events.Event:
