@@ -303,7 +303,7 @@ def test_the_command_compares_recorded_simulated_and_changed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--policy", "none"), "--policy none: unknown; known: original"),
+        (("--policy", "none"), "--policy none: unknown; known: guard, original"),
         (("--set", "stickyness=off"), "--set stickyness=off: give KEY=VALUE with one of policy, .*stickiness"),
         (("--set", "stickiness"), "--set stickiness: give KEY=VALUE"),
         (("--set", "stickiness=maybe"), "--set stickiness=maybe: Invalid enum value 'maybe'"),
