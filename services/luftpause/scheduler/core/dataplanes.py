@@ -22,7 +22,7 @@ from luftpause.scheduler.core.placement import count_in_flight
 from luftpause.scheduler.core.queues import replicas_changed
 from luftpause.scheduler.core.requests import identify_all
 from luftpause.scheduler.core.responses import remember_response
-from luftpause.scheduler.core.runs import add_branch, drop_branch, lane_of, move_home, put_run, run_key, with_lane
+from luftpause.scheduler.core.runs import add_branch, drop_branch, forget_unused, lane_of, move_home, put_run, run_key, with_lane
 from luftpause.scheduler.core.tombstones import ended_at
 from luftpause.scheduler.core.turns import end, expired
 
@@ -37,7 +37,7 @@ def resync(d: Draft, e: Resync) -> None:
         turn = d.turns[id_]
         memory = listed.get(id_) if same_boot else None
         if turn.phase is not TurnPhase.IN_FLIGHT:
-            drop_waiting(d, turn)  # asked for again, with its old arrival, if its client is still there
+            _drop(d, turn)  # asked for again, with its old arrival, if its client is still there
         elif memory is None or memory.attempt != turn.attempt or memory.replica != turn.replica:
             end(d, turn, "unlisted")
             ended.add((turn.run, turn.model, turn.turn_seq))
@@ -153,7 +153,7 @@ def _count_turn(d: Draft, dataplane: str, memory: TurnMemory) -> None:
     if known is not None and (known.phase is TurnPhase.IN_FLIGHT or known.dataplane != dataplane):
         return
     if known is not None:
-        drop_waiting(d, known)
+        _drop(d, known)
     key = run_key(memory.principal, memory.run) if memory.kind is Kind.GENERATIVE else ""
     if key and key not in d.runs:
         put_run(d, _run_of(d, key, memory))
@@ -168,6 +168,12 @@ def _count_turn(d: Draft, dataplane: str, memory: TurnMemory) -> None:
     put_dataplane(d, replace(holder, turns=holder.turns.set(turn.id, True)))
     count_caller(d, turn.flow, in_flight=1)
     count_in_flight(d, turn, counted_now=False)
+
+
+def _drop(d: Draft, turn: Turn) -> None:
+    """A held turn whose dataplane is gone, or tells anew what it has."""
+    drop_waiting(d, turn)
+    forget_unused(d, turn.run)
 
 
 def _run_of(d: Draft, key: str, memory: TurnMemory) -> Run:
@@ -185,7 +191,7 @@ def lost(d: Draft, e: DataplaneLost) -> None:
     for id_ in sorted(dataplane.turns):
         turn = d.turns[id_]
         if turn.phase is not TurnPhase.IN_FLIGHT:
-            drop_waiting(d, turn)
+            _drop(d, turn)
     put_dataplane(d, replace(d.dataplanes[e.dataplane], connected=False))
     arm(d, d.now + d.settings.dataplane_lost_seconds, Timer.LOST, e.dataplane, e.session)
 
@@ -244,6 +250,6 @@ def lost_for_good(d: Draft, name: str, session: str) -> None:
         if turn.phase is TurnPhase.IN_FLIGHT:
             expired(d, turn)
         else:
-            drop_waiting(d, turn)
+            _drop(d, turn)
     d.dataplanes = d.dataplanes.delete(name)
     d.dataplane_names = d.dataplane_names.remove(name)

@@ -77,10 +77,10 @@ def load_too_old(d: Draft, name: str) -> None:
 def configured(d: Draft, e: ConfigChanged) -> None:
     """The replicas from now on. One that points elsewhere starts anew; counts of turns in flight stay with the name."""
     names = tuple(spec.name for spec in e.replicas)
-    for name in d.names:
-        if name not in names:
-            _forget_load(d, d.replicas[name])
-            put_replica(d, replace(d.replicas[name], removed=True))
+    gone = [name for name in d.names if name not in names]
+    for name in gone:
+        _forget_load(d, d.replicas[name])
+        put_replica(d, replace(d.replicas[name], removed=True))
     moved = [spec.name for spec in e.replicas if d.urls.get(spec.name, spec.url) != spec.url]
     for spec in e.replicas:
         replica = _configured(d, d.replicas.get(spec.name), spec)
@@ -90,6 +90,8 @@ def configured(d: Draft, e: ConfigChanged) -> None:
     replicas_changed(d)
     for name in moved:  # held turns are queued anew by what the replicas are from now on
         homes_gone(d, name)
+    for name in (*gone, *moved):  # a dataplane could not connect to what was there before; nobody probes that any more
+        trusted(d, name)
     d.decisions.append(ReplicasChanged())
 
 

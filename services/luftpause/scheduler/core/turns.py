@@ -102,6 +102,7 @@ def end(d: Draft, turn: Turn, reason: str) -> None:
         _run_rests(d, turn)
     else:
         drop_waiting(d, turn)
+        forget_unused(d, turn.run)
     bump(d, f"failed/{reason if reason in FAILURES_COUNTED else 'other'}")
     over(d, turn.run)
 

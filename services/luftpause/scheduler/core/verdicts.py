@@ -76,8 +76,9 @@ def verdict(d: Draft, key: QueueKey, able: list[Replica]) -> Refusal | HoldReaso
         names = ", ".join(replica.name for replica in speaking)
         message = f"this dataplane can't use any replica that serves model {key.model!r} ({names}): see its log for the missing key"
         return Refusal(503, "replica_unusable", message, d.settings.probe_seconds)
-    if key.without and all(replica.name in key.without or replica.health is Health.UNHEALTHY for replica in usable):
-        return unreachable(key.without, d.settings.probe_seconds)
+    tried = tuple([name for name in key.without if name not in key.unusable])  # a place that can't be used was no attempt
+    if tried and all(replica.name in tried or replica.health is Health.UNHEALTHY for replica in usable):
+        return unreachable(tried, d.settings.probe_seconds)
     return _waits(d, key)
 
 

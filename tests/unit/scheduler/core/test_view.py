@@ -101,3 +101,17 @@ def test_it_shows_who_suspects_a_replica_and_what_is_left_on_one_that_was_remove
     seen = overview(state, 33.0)
     assert [each.name for each in seen.replicas] == ["b"]
     assert [(each.name, each.in_flight) for each in seen.replicas_removed] == [("a", 1)]
+
+
+def test_what_was_suspected_of_a_replica_is_over_when_it_is_removed_or_moves() -> None:
+    here, gone, moved = (ReplicaSpec(name, f"http://{name}", models=("m",)) for name in ("here", "gone", "moved"))
+    state = initial(Settings(start_grace_seconds=0.0), (here, gone, moved), 10.0)
+    for spec in (here, gone, moved):
+        state = decide(state, ReplicaProbed(11.0, spec.name, ProbeOutcome.OK)).state
+        state = decide(state, ReplicaSuspected(12.0, "d", spec.name)).state
+    state = decide(state, TurnRequested(13.0, "d", "t1", 1, "r1", "m")).state
+    assert overview(state, 14.0).dataplanes[0].suspects == ("gone", "here", "moved")
+    state = decide(state, ConfigChanged(14.0, (here, ReplicaSpec("moved", "http://elsewhere", models=("m",))))).state
+    assert overview(state, 15.0).dataplanes[0].suspects == ("here",)
+    state = decide(state, ReplicaProbed(16.0, "moved", ProbeOutcome.OK)).state
+    assert state.turns["t1"].replica == "moved"
