@@ -58,7 +58,7 @@ class Auditor:
             self._promise(trusted, lambda text=text: text)
         self._interactive_first(fresh, event)
         if len(fresh) == 1 and not self._goes_on and self._original:
-            self._first_come(books.turns[fresh[0].turn])
+            self._first_come(books.turns[fresh[0].turn], fresh[0])
 
     def check_all(self, state: State, *, goes_on: bool) -> None:
         """Now and then; costs as much as there are turns. `goes_on`: the last step could not do all that was due."""
@@ -72,6 +72,8 @@ class Auditor:
         self._promise(not wrong, lambda: f"turn {wrong[0]}: the books say {mine.get(wrong[0])}, the state {told.get(wrong[0])}")
         for entry in () if goes_on else books.turns.values():
             self._is_not_overdue(entry)
+        unused = next((run.id for run in state.runs.values() if not (run.turn_seq or run.held or run.in_flight or run.responses)), None)
+        self._promise(unused is None, lambda: f"run {unused} is remembered, and never had a place")
 
     def _room(self, name: str) -> tuple[float, float]:
         """Cap, and most since the last report."""
@@ -119,11 +121,13 @@ class Auditor:
             self._promise(pool.flying + kept <= cap, lambda: text)
 
     def _inherits(self, place: Place) -> None:
-        entry = self.books.turns[place.turn]
-        waited = self.books.now - entry.arrived
-        if place.hold_reason is not None:
-            text = f"turn {place.turn} was held for {waited:.3f} s by the books, and for {place.held_seconds:.3f} s by its place"
-            self._promise(place.held_seconds >= waited - CLOCK_ERROR_SECONDS, lambda: text)
+        """At least what the same body has left is inherited for certain; at most what the same body or run has left."""
+        if place.hold_reason is None:
+            return
+        entry, now, held = self.books.turns[place.turn], self.books.now, place.held_seconds
+        least, most = now - entry.arrived, now - entry.earliest
+        text = f"turn {place.turn} was held for {least:.3f} to {most:.3f} s by the books, and for {held:.3f} s by its place"
+        self._promise(least - CLOCK_ERROR_SECONDS <= held <= most + CLOCK_ERROR_SECONDS, lambda: text)
 
     def _interactive_first(self, fresh: list[Place], event: Event) -> None:
         """A turn of a new run that was held before this event and could have gone there goes before any batch turn."""
@@ -138,10 +142,14 @@ class Auditor:
             name = next((name for name in sorted(where) if books.could_go(entry, name)), None)
             self._promise(name is None, lambda entry=entry, name=name: f"batch went to {name} while {entry.turn} was held, by the books")
 
-    def _first_come(self, placed: Entry) -> None:
-        """Of those of its class that could have gone there too, its caller had fewest in flight, and it was first."""
+    def _first_come(self, placed: Entry, place: Place) -> None:
+        """Of those of its class that could have gone there too, its caller had fewest in flight, and it was first.
+
+        Its arrival is the one that its place tells of (`_inherits` looks at that): it may be inherited from a turn of its run.
+        """
         books = self.books
-        mine = (books.flows[placed.flow] - 1, placed.arrived)
+        arrived = placed.arrived if place.hold_reason is None else books.now - place.held_seconds
+        mine = (books.flows[placed.flow] - 1, arrived - CLOCK_ERROR_SECONDS)
         for entry in books.waiting.values() if placed.generative else ():
             other = (books.flows[entry.flow] - (entry.flow == placed.flow), entry.arrived)
             if other >= mine or entry.turn_class is not placed.turn_class or not 0 < entry.first_told < books.number:

@@ -55,7 +55,8 @@ class Books:
         self.kept: dict[str, list[Kept]] = {}  # by run: places kept for it
         self.seen_runs: set[str] = set()  # had a turn in flight, or were told of by a dataplane
         self.carried: set[str] = set()  # ids that a request has carried
-        self.left: dict[tuple[str, str, bytes], Left] = {}
+        self.left: dict[tuple[str, str, bytes], Left] = {}  # by body: what its retry inherits for certain
+        self.leavings: dict[tuple[str, str, bytes] | str, list[Left]] = {}  # by body and by run: what a retry may inherit
         self._left_by: dict[str, list[tuple[str, str, bytes]]] = {}  # run -> bodies
         self._bodies: dict[str, tuple[str, str, bytes]] = {}  # turn -> principal, caller, body
 
@@ -105,6 +106,7 @@ class Books:
         if entry.replica:
             return  # the same answer again
         self._belongs(entry, decision.run)
+        entry.earliest = self._earliest(entry)
         entry.replica, entry.placed = decision.replica, self.now
         pool = self.pool(decision.replica)
         entry.report = pool.reports
@@ -119,6 +121,16 @@ class Books:
         fresh, entry.run = entry.run != run, run
         for body in self._left_by.pop(entry.run_key, ()) if fresh else ():
             self.left.pop(body, None)
+
+    def _inherits_by(self, entry: Entry) -> list[tuple[str, str, bytes] | str]:
+        """Its body, and its run if that is known: turns that have one of them in common may be retries of each other."""
+        body, run = self._bodies.get(entry.turn), entry.run or entry.stated
+        found: list[tuple[str, str, bytes] | str] = [] if body is None else [body]
+        return [*found, f"{run}\x1f{entry.principal}"] if run and entry.generative else found
+
+    def _earliest(self, entry: Entry) -> float:
+        left = [left for key in self._inherits_by(entry) for left in self.leavings.get(key, ())]
+        return min([entry.arrived, *(each.arrived for each in left if each.until >= entry.asked)])
 
     def pool(self, name: str) -> Pool:
         """The replica, or one that is only remembered."""
@@ -212,7 +224,7 @@ class Books:
         entry = Entry(
             event.turn, event.attempt, event.dataplane, event.model, event.kind is Kind.GENERATIVE, event.turn_class, event.principal,
             event.caller, event.arrived if 0.0 < event.arrived < event.now else event.now, event.api, ids=event.tool_call_ids,
-            asked=event.arrived if 0.0 < event.arrived < event.now else event.now, without=event.without,
+            asked=event.arrived if 0.0 < event.arrived < event.now else event.now, stated=event.run, without=event.without,
         )  # fmt: skip
         if event.body_hash:
             body = event.principal, event.caller, event.body_hash
@@ -228,10 +240,15 @@ class Books:
         entry = self.turns.get(event.turn)
         if entry is None or entry.attempt != event.attempt:
             return
-        body = self._bodies.pop(event.turn, None)
-        if isinstance(event, TurnAbandoned) and not entry.replica and body is not None:
-            self.left[body] = Left(entry.arrived, self.now + self.settings.inherit_seconds)
-            self._left_by.setdefault(entry.run_key, []).append(body)
+        body = self._bodies.get(event.turn)
+        if isinstance(event, TurnAbandoned) and not entry.replica:
+            until = self.now + self.settings.inherit_seconds
+            for key in self._inherits_by(entry):
+                self.leavings.setdefault(key, []).append(Left(self._earliest(entry), until))
+            if body is not None:
+                self.left[body] = Left(entry.arrived, until)
+                self._left_by.setdefault(entry.run_key, []).append(body)
+        self._bodies.pop(event.turn, None)
         replica = entry.replica
         self._drop(entry)
         if isinstance(event, TurnFinished) and replica:
@@ -283,6 +300,9 @@ class Books:
         specs = {spec.name: spec for spec in event.replicas}
         for name, pool in tuple(self.pools.items()):
             spec = specs.pop(name, None)
+            if spec is None or spec.url != pool.spec.url:
+                for peer in self.peers.values():
+                    peer.suspects.discard(name)
             if spec is None:
                 pool.gone()
             elif spec != pool.spec:

@@ -22,6 +22,8 @@ class Entry:
     arrived: float
     api: str = "chat"
     asked: float = 0.0  # as `arrived`, but never inherited
+    earliest: float = 0.0  # the earliest arrival that it may have inherited, known once it is placed
+    stated: str = ""  # the run that its request names
     run: str = ""  # as decided
     ids: tuple[str, ...] = ()  # carried by the request
     without: tuple[str, ...] = ()
@@ -46,7 +48,7 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class Left:
-    """A turn that was abandoned while held, and what its retry inherits."""
+    """A turn that was abandoned while held, and the arrival that its retry inherits."""
 
     arrived: float
     until: float
