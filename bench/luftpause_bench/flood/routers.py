@@ -27,8 +27,16 @@ class Direct:
     def finished(self, turn: Turn, output: Finished) -> None:
         del output
         self._in_flight[turn.replica] -= 1
-        if not turn.tool:
-            del self._homes[turn.run.id]
+        if not turn.tool or turn.run.dies:
+            self._homes.pop(turn.run.id, None)
+
+
+class LeastLoaded(Direct):
+    """A router that does not look at prefixes: each turn goes where fewest are in flight."""
+
+    def ask(self, turn: Turn) -> None:
+        self._homes.pop(turn.run.id, None)
+        super().ask(turn)
 
 
 class Residency:

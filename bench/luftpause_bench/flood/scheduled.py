@@ -46,9 +46,8 @@ class Scheduled:
         specs = tuple(ReplicaSpec(name, f"http://{name}", ("m",), priority=flavour) for name in world.names)
         self.state = initial(self.settings, specs, 0.0)
         self._tell(Resync(0.0, "d", "s", "b"))
-        for number, name in enumerate(world.names):
+        for name in world.names:
             self._probe(name)
-            del number
         world.at(1.0, self._tick)
 
     @property

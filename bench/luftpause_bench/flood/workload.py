@@ -2,9 +2,10 @@
 
 from math import exp
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from luftpause.scheduler.core.events import TurnClass
 from luftpause_fakes.engine_model import EngineParams
@@ -17,7 +18,7 @@ class Agents(Struct, frozen=True):
     A crowd of agents of one kind: each begins a run as soon as (`think_seconds` after) its last one has ended.
 
     Ranges are uniform. `spread`: of lengths and times that are lognormal instead, as sigma. `tools_mean`: numbers of tool calls are
-    geometric instead. `dying`: this part of them dies in its first tool call, without a word.
+    geometric instead. `dying`: this part of them dies in its first tool call, without a word, and never comes again.
     """
 
     name: str
@@ -40,7 +41,9 @@ class Agents(Struct, frozen=True):
 
     def context(self, chance: Random) -> int:
         low, high = self.context_tokens
-        return round(low * exp(self.context_spread * chance.gauss(0, 1))) if self.context_spread else chance.randint(round(low), round(high))
+        if self.context_spread:
+            return round(low * exp(self.context_spread * chance.gauss(0, 1)))
+        return chance.randint(round(low), round(high))
 
     def tool_calls(self, chance: Random) -> int:
         return 1 + int(chance.expovariate(1 / self.tools_mean)) if self.tools_mean else chance.randint(*self.tools)
@@ -78,10 +81,8 @@ KV_TOKENS: Final = 14_000
 FIT_A: Final = EngineParams(kv_tokens=KV_TOKENS, priority="sglang")
 
 
-def fit_a(kv: float = 1.0, batch: int = 48, interactive: int = 4, **changes: float) -> Workload:
+def fit_a(kv: float = 1.0, batch: int = 48, interactive: int = 4, **changes: Any) -> Workload:
     """`kv`: KV memory as a multiple of the testbed's; `changes` to both crowds."""
-    from msgspec.structs import replace
-
     crowds = tuple(
         replace(crowd, **changes)
         for crowd in (

@@ -171,7 +171,8 @@ class World:
         self._advance(turn.replica)
         request = EngineRequest(turn.id, turn.run.prompt, turn.answer, self.workload.answer_tokens_max, priority)
         refused = self.engines[turn.replica].submit(self.now, request)
-        assert not refused, refused
+        if refused:
+            raise RuntimeError(f"an engine refused {turn.id}: {refused}")
 
     def _answered(self, turn: Turn, output: Finished) -> None:
         run, agents = turn.run, turn.run.agents
@@ -189,9 +190,7 @@ class World:
             self.books.run(agents.name, run.caller, self.now, self.now - run.began)
             think = agents.think_seconds * self.random.uniform(0.5, 1.5) if agents.think_seconds else 0.001
             self.at(self.now + think, self.begin, agents, run.caller)
-        elif run.dies:
-            self.at(self.now + seconds, self.begin, agents, run.caller)  # its client gives up and begins anew
-        else:
+        elif not run.dies:
             run.tools_left -= 1
             run.prompt = (*run.prompt, *turn.answer, Segment(next(self.numbers), agents.result_tokens))
             self.at(self.now + seconds, self.ready, run)

@@ -63,6 +63,14 @@ def proxy_cost(context: typer.Context) -> None:
     raise typer.Exit(main(context.args))
 
 
+@app.command("flood", context_settings=ANY_ARGUMENTS, add_help_option=False)
+def flood(context: typer.Context) -> None:
+    """How policies fare on saturated engines, in virtual time; --help lists the options."""
+    from luftpause_bench.flood.main import main
+
+    raise typer.Exit(main("flood", context.args))
+
+
 @app.command("crash")
 def crash(
     kills: Annotated[int, typer.Option(min=1, max=100_000, help="Kill the runtime this often.")] = 100,

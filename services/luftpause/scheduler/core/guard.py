@@ -33,6 +33,7 @@ from luftpause.scheduler.core.settings import Settings
 WARM = 0.9  # of a run's last context is in the shadow
 RESIDUAL = 2.0  # a pause may last so many times what it takes to refill the tokens that run
 SLOW_PROBES_SECONDS = 1.0  # from here on a queue counts after two reports in a row
+BYTES_PER_TOKEN = 4.0  # roughly: is there room at all?
 BATCH = TurnClass.BATCH
 
 
@@ -111,17 +112,18 @@ def _protected(facts: Facts, g: Guarded, engine: Engine, lane: Lane, price: floa
 
 
 def _choose(facts: Facts, turn: Turn, home: str, replicas: Sequence[Replica]) -> Replica:
-    """Home, else where most room is that no paused run needs."""
+    """Home, else where fewest turns run of those with room that no paused run needs; without any, where most is."""
     if turn.kind != GENERATIVE:
         return admission.most_room(replicas, turn.kind, turn.turn_class, home, facts.settings)
     g: Guarded = facts.policy_state
-    best, best_room = replicas[0], float("-inf")
+    best, best_key = replicas[0], (float("inf"), 0.0)
     for replica in replicas:
         if replica.name == home:
             return replica
-        free = _free(g.engines.get(replica.name), replica)
-        if free > best_room:
-            best, best_room = replica, free
+        free = _free(g.engines.get(replica.name), replica) - turn.body_bytes / BYTES_PER_TOKEN
+        key = (float(replica.in_flight), -free) if free > 0 else (1e9 - free, 0.0)
+        if key < best_key:
+            best, best_key = replica, key
     return best
 
 

@@ -43,7 +43,7 @@ class Settings(Struct, frozen=True, gc=False):
     branches_per_lane_max: int = 64
     twins_per_key_max: int = 64
     places_per_step_max: int = 64
-    asked_turns_max: int = 64  # of a queue whose first turn a replica does not admit
+    asked_turns_max: int = 16  # of a queue whose first turn a replica does not admit
     expiries_per_step_max: int = 1000
     records_per_step_max: int = 2000  # of a Hello: runs and tool-call ids
     ended_runs_max: int = 100_000  # remembered, lest a Hello bring them back

@@ -1,0 +1,98 @@
+"""How is one flood played, and how are many?"""
+
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from statistics import fmean, stdev
+
+from msgspec import Struct
+
+from luftpause_bench.flood.books import OfCrowd, Outcome
+from luftpause_bench.flood.variants import BY_NAME
+from luftpause_bench.flood.workload import Workload
+from luftpause_bench.flood.world import World
+
+
+class Scene(Struct, frozen=True):
+    """A workload under a name, and how often engines are probed."""
+
+    name: str
+    workload: Workload
+    probe_seconds: float = 2.0
+
+
+class Cell(Struct, frozen=True):
+    scene: Scene
+    variant: str
+    seed: int
+
+
+class Played(Struct, frozen=True):
+    scene: str
+    variant: str
+    seed: int
+    outcome: Outcome
+
+
+def play(cell: Cell) -> Played:
+    variant = BY_NAME[cell.variant]
+    world = World(cell.scene.workload, variant.make(cell.scene.probe_seconds), cell.seed, each_priority=variant.priority)
+    return Played(cell.scene.name, cell.variant, cell.seed, world.play().outcome())
+
+
+def play_all(cells: Iterable[Cell], jobs: int) -> Iterator[Played]:
+    """In the order of `cells`; over `jobs` processes."""
+    if jobs == 1:
+        yield from map(play, cells)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=os.nice, initargs=(10,)) as pool:
+        yield from pool.map(play, cells)
+
+
+class Figure(Struct, frozen=True):
+    """Mean and standard deviation over seeds."""
+
+    mean: float
+    spread: float = 0.0
+
+
+def figure(values: Iterable[float]) -> Figure:
+    listed = list(values)
+    return Figure(fmean(listed), stdev(listed) if len(listed) > 1 else 0.0)
+
+
+class Row(Struct, frozen=True):
+    """A variant in a scene, over all seeds."""
+
+    scene: str
+    variant: str
+    seeds: tuple[int, ...]
+    crowds: dict[str, dict[str, Figure]]  # crowd -> figure's name, as in OfCrowd
+    hit: Figure
+    waiting: Figure
+    running: Figure
+    held: Figure
+
+    def of(self, crowd: str, name: str = "runs_per_minute") -> float:
+        return self.crowds[crowd][name].mean
+
+
+def rows(played: Iterable[Played]) -> list[Row]:
+    """One per scene and variant, in the order in which they come."""
+    grouped: dict[tuple[str, str], list[Played]] = {}
+    for each in played:
+        grouped.setdefault((each.scene, each.variant), []).append(each)
+    return [_row(scene, variant, group) for (scene, variant), group in grouped.items()]
+
+
+def _row(scene: str, variant: str, group: list[Played]) -> Row:
+    outcomes = [each.outcome for each in group]
+    crowds = {
+        crowd: {name: figure(getattr(each.crowds[crowd], name) for each in outcomes) for name in OfCrowd.__struct_fields__}
+        for crowd in outcomes[0].crowds
+    }
+    return Row(
+        scene, variant, tuple(each.seed for each in group), crowds, figure(each.hit for each in outcomes),
+        figure(each.waiting for each in outcomes), figure(each.running for each in outcomes), figure(each.held for each in outcomes),
+    )  # fmt: skip
