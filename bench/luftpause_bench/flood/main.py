@@ -76,7 +76,7 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
     bench = BENCHES[name]
     options = _options(name, bench, arguments)
     began = time.monotonic()
-    played = bench.scenes()[: bench.quick if options.quick else None]
+    played = [scene for scene in bench.scenes() if options.scenes in scene.name][: bench.quick if options.quick else None]
     seeds = tuple(range(FIRST_SEED, FIRST_SEED + (1 if options.quick else options.seeds or bench.seeds)))
     cells = [Cell(scene, variant, seed) for scene in played for variant in bench.variants for seed in seeds]
     found = rows(play_all(cells, options.jobs))
@@ -93,6 +93,7 @@ def _options(name: str, bench: Bench, arguments: Sequence[str] | None) -> argpar
     parser = argparse.ArgumentParser(prog=f"luftpause bench {name}", description=f"{bench.what}. {__doc__}")
     parser.add_argument("--quick", action="store_true", help="a few scenes, one seed: under a minute")
     parser.add_argument("--seeds", type=int, help=f"{bench.seeds} by default")
+    parser.add_argument("--scenes", default="", metavar="TEXT", help="only those whose name has it")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     return parser.parse_args(arguments)

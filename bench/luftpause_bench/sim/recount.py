@@ -200,7 +200,7 @@ def placements(before: State, after: State, placed: list[Place]) -> None:
             continue
         if _served_first(after, turn, replica):
             continue
-        assert replica.in_flight <= limit(replica, after.settings)
+        assert replica.in_flight <= limit(replica, after.settings, int(after.settings.policy == "guard" and replica.spec.priority != "off"))
         assert replica.burst <= burst_limit(replica, after.settings)
         if turn.turn_class is TurnClass.BATCH and not after.settings.batch_min_share:
             batch[place.replica] += 1

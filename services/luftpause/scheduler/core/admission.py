@@ -13,14 +13,22 @@ TURN = 1_000_000  # what is owed is counted in millionths, as sums of floats dri
 BURST_TURNS_MIN = 8  # default of burst_turns_max where the engine runs fewer
 
 
-def admits(replica: Replica, kind: str, turn_class: int, settings: Settings) -> HoldReason | None:
-    """None: it takes a turn of this kind and class. Else why not."""
+def takes(replica: Replica) -> HoldReason | None:
+    """None: whatever it reports, its configuration and health let it take a generative turn."""
+    if replica.health is not Health.HEALTHY or replica.removed:
+        return HoldReason.NO_REPLICA
+    most = replica.spec.max_in_flight
+    return None if most is None or replica.in_flight + replica.passes < most else HoldReason.CAPPED
+
+
+def admits(replica: Replica, kind: str, turn_class: int, settings: Settings, spare: int = 0) -> HoldReason | None:
+    """None: it takes a turn of this kind and class. Else why not. `spare`: so many more than its reported queue allows."""
     if replica.health is not Health.HEALTHY or replica.removed:
         return HoldReason.NO_REPLICA
     if kind != GENERATIVE:  # one pass: takes no generative place and waits for none
         return HoldReason.CAPPED if _passes_full(replica) else None
     taken = replica.in_flight
-    most = limit(replica, settings)
+    most = limit(replica, settings, spare)
     if taken >= most or (replica.busy and taken == 0):
         return HoldReason.CAPPED
     if replica.burst and replica.burst >= burst_limit(replica, settings):
@@ -37,7 +45,7 @@ def _passes_full(replica: Replica) -> bool:
     return most is not None and replica.in_flight + replica.passes >= most
 
 
-def limit(replica: Replica, settings: Settings) -> int:
+def limit(replica: Replica, settings: Settings, spare: int = 0) -> int:
     """
     Most generative turns in flight there; UNLIMITED where nothing caps it.
 
@@ -46,7 +54,7 @@ def limit(replica: Replica, settings: Settings) -> int:
     most = replica.cap
     if most is None:
         most = settings.load_unknown_cap if replica.has_load and replica.load is None else UNLIMITED
-    most = max(1, most)
+    most = max(1, most) + spare
     if replica.spec.max_in_flight is not None:
         most = max(0, min(most, replica.spec.max_in_flight - replica.passes))
     return most

@@ -27,23 +27,27 @@ from luftpause.scheduler.core.guard_learn import (
 )
 from luftpause.scheduler.core.guard_model import Engine, Guarded, Lane
 from luftpause.scheduler.core.guard_shadow import promised, room, running
-from luftpause.scheduler.core.model import GENERATIVE, Health, QueueKey, Replica, Turn
+from luftpause.scheduler.core.model import GENERATIVE, QueueKey, Replica, Turn
 from luftpause.scheduler.core.settings import Settings
 
 WARM = 0.9  # of a run's last context is in the shadow
 RESIDUAL = 2.0  # a pause may last so many times what it takes to refill the tokens that run
 SLOW_PROBES_SECONDS = 1.0  # from here on a queue counts after two reports in a row
+BATCH_WAITING_MAX = 1  # in the queue of an engine that serves interactive turns first
 BYTES_PER_TOKEN = 4.0  # roughly: is there room at all?
 BATCH = TurnClass.BATCH
 
 
 def _opens(facts: Facts, replica: Replica, queue: QueueKey) -> HoldReason | None:
-    """The cap of the original. An engine with a priority queue serves interactive turns first: those wait only if it refuses some."""
-    first = queue.turn_class == TurnClass.INTERACTIVE and replica.spec.priority != "off" and queue.kind == GENERATIVE
-    if first and not replica.spec.router and not replica.refused and replica.health is Health.HEALTHY and not replica.removed:
-        most = replica.spec.max_in_flight
-        return None if most is None or replica.in_flight + replica.passes < most else HoldReason.CAPPED
-    return admission.admits(replica, queue.kind, queue.turn_class, facts.settings)
+    """
+    The cap of the original. An engine with a priority queue serves interactive turns first: those wait only if it refuses some, and one
+    batch turn may wait there, as that is in nobody's way and keeps the engine full between two reports.
+    """
+    if replica.spec.priority == "off" or replica.spec.router or replica.refused or queue.kind != GENERATIVE:
+        return admission.admits(replica, queue.kind, queue.turn_class, facts.settings)
+    if queue.turn_class == TurnClass.INTERACTIVE:
+        return admission.takes(replica)
+    return admission.admits(replica, queue.kind, queue.turn_class, facts.settings, spare=BATCH_WAITING_MAX)
 
 
 def _admits(facts: Facts, replica: Replica, turn: Turn) -> HoldReason | None:
