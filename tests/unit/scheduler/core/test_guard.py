@@ -1,0 +1,336 @@
+"""What does guard learn, keep and decide, rule by rule?"""
+
+import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from luftpause.scheduler.core import guard_learn as learn
+from luftpause.scheduler.core import guard_shadow as shadow
+from luftpause.scheduler.core.decide import decide, initial
+from luftpause.scheduler.core.decisions import Decision, Held, HoldReason, Place
+from luftpause.scheduler.core.events import (
+    Continue,
+    Event,
+    Kind,
+    Load,
+    ProbeOutcome,
+    ReplicaProbed,
+    ReplicaSpec,
+    Resync,
+    ReturnReason,
+    Tick,
+    TurnClass,
+    TurnFinished,
+    TurnRequested,
+    TurnReturned,
+    Usage,
+)
+from luftpause.scheduler.core.guard_model import Engine, Flying, Guarded, LowDecile, Mean
+from luftpause.scheduler.core.model import State
+from luftpause.scheduler.core.settings import Settings
+
+INTERACTIVE, BATCH = TurnClass.INTERACTIVE, TurnClass.BATCH
+# 1 ms per token, whose whole prompt is lost: a pool of 10,000 is refilled in 10 s.
+MEASURED = Engine(kv=10_000.0, kv_reported=10_000.0, prompt=Mean(1000.0, 9), context=Mean(1000.0, 9), token_seconds=LowDecile(0.001, 9))
+
+
+# ---- learning ---------------------------------------------------------------------------------------------------
+
+
+def with_pauses(*seconds: float) -> Guarded:
+    g = Guarded()
+    for each in seconds:
+        g = learn.with_pause(g, "search", int(BATCH), each)
+    return g
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "rest"),
+    [
+        (0.0, 2.5 * 1.25),  # the mean of 1, 2, 3, 4, a little more as there are few
+        (2.0, 1.5 * 1.5),  # of 3 and 4
+        (3.5, 0.5 * 2.0),
+        (9.0, 9.0),  # older than all: as long again
+    ],
+)
+def test_the_rest_of_a_pause_is_that_of_calls_that_took_longer(elapsed: float, rest: float) -> None:
+    assert learn.residual_seconds(with_pauses(1, 2, 3, 4), "search", elapsed) == pytest.approx(rest)
+
+
+def test_the_rest_of_a_pause_of_equal_length_shrinks() -> None:
+    g = with_pauses(*[2.0] * 20)
+    assert learn.residual_seconds(g, "search", 0.5) > learn.residual_seconds(g, "search", 1.5) > 0
+
+
+def test_only_the_last_64_pauses_of_a_tool_count_and_many_tools_share_an_account() -> None:
+    g = with_pauses(*[50.0] * 100, *[1.0] * 64)
+    assert g.pauses["search"].last == (1.0,) * 64
+    for number in range(learn.TOOLS_MAX + 5):
+        g = learn.with_pause(g, f"tool-{number}", int(BATCH), 1.0)
+    assert len(g.pauses) <= learn.TOOLS_MAX + 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "holding", "worth"), [(12.0, True, True), (12.0, False, False), (13.0, True, False), (7.9, False, True)]
+)
+def test_a_pause_is_worth_its_place_while_it_is_shorter_than_a_refill_with_some_hysteresis(
+    seconds: float, holding: bool, worth: bool
+) -> None:
+    assert learn.worth(MEASURED, seconds, 1.0, holding=holding) is worth
+
+
+def test_the_hold_bias_moves_the_break_even() -> None:
+    assert not learn.worth(MEASURED, 1.0, 0.0, holding=True)
+    assert learn.worth(MEASURED, 24.0, 2.0, holding=True)
+
+
+def test_before_anything_was_measured_prefixes_are_kept() -> None:
+    assert learn.worth(Engine(kv=10_000.0), 1e9, 1.0, holding=False)
+
+
+def flying(said: float, *, later: bool = True) -> Flying:
+    return Flying(("r", "m"), "a", ("u", later), 1000.0, 50.0, said, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "cached", "factor"),
+    [
+        (950.0, 0, learn.GONE),  # said to be here, was gone
+        (0.0, 900, learn.HERE),  # said to be gone, was here
+        (950.0, 950, learn.CREEP),  # no surprise
+        (0.0, 0, 1.0),  # says nothing
+        (300.0, 300, 1.0),
+    ],
+)
+def test_k_follows_surprises(said: float, cached: int, factor: float) -> None:
+    engine = replace(MEASURED, kv_reported=20_000.0)
+    assert learn.with_usage(engine, flying(said), Usage(1000, 50, cached)).kv == pytest.approx(10_000 * factor)
+
+
+def test_k_never_goes_beyond_what_the_engine_reports() -> None:
+    assert learn.with_usage(MEASURED, flying(950.0), Usage(1000, 50, 950)).kv == 10_000
+
+
+def test_what_all_runs_share_is_no_surprise() -> None:
+    """A prompt of 2,000 shared and 300 own tokens, of which the engine found only the shared part."""
+    engine = replace(MEASURED, firsts=(2000.0,) * 8, shared=2000.0)
+    assert learn.with_usage(engine, flying(0.0), Usage(2300, 50, 2000)).kv == engine.kv
+    assert learn.with_usage(engine, flying(290.0), Usage(2300, 50, 2000)).kv < engine.kv
+
+
+def test_sub_agents_that_find_all_of_their_parents_prefix_do_not_make_it_one_that_all_share() -> None:
+    engine = MEASURED
+    for cached in (250, 250, 9000, 250, 250, 250, 8000, 250):
+        engine = learn.with_usage(engine, flying(0.0, later=False), Usage(10_000, 50, cached))
+    assert engine.shared == 250
+
+
+def test_an_engine_that_does_not_tell_k_is_open_until_it_shows_a_queue() -> None:
+    engine = learn.with_report(Engine(), None, waiting=0, running_tokens=5000.0)
+    assert engine.kv == 0
+    engine = learn.with_report(engine, None, waiting=2, running_tokens=6000.0)
+    assert engine.kv == 6000
+    assert learn.with_report(engine, None, waiting=3, running_tokens=4000.0).kv == 6000
+    assert learn.with_report(engine, None, waiting=0, running_tokens=7000.0).kv == 7000
+
+
+def test_first_tokens_tell_the_seconds_per_token_without_their_fixed_part() -> None:
+    engine = replace(Engine(), prompt=Mean(1000.0, 9))
+    for _ in range(60):
+        engine = learn.with_first_token(engine, 0.05, 1000, uncached=10.0)
+        engine = learn.with_first_token(engine, 1.05, 1000, uncached=1000.0)
+    assert engine.fixed_seconds.value == pytest.approx(0.05, rel=0.2)
+    assert engine.token_seconds.value == pytest.approx(0.001, rel=0.2)
+
+
+# ---- shadow -----------------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_is_pushed_out_from_the_oldest_on_and_the_last_one_in_part() -> None:
+    engine = replace(MEASURED, prompts=4000.0)
+    for number in range(1, 5):
+        engine = shadow.put(engine, (f"r{number}", "m"), number, 2000.0, int(BATCH) if number % 2 else -1)
+    engine, lost = shadow.cut(engine)
+    assert lost == [("r1", "m")]
+    assert engine.cached == 6000
+    engine, lost = shadow.cut(replace(engine, prompts=5000.0))
+    assert lost == []
+    assert engine.prefixes["r2", "m"].tokens == 1000
+    assert engine.paused[BATCH].tokens == 2000
+
+
+def test_a_run_that_goes_on_takes_its_prefix_out_and_one_that_ended_leaves_it_as_rubbish() -> None:
+    engine = shadow.put(shadow.put(MEASURED, ("a", "m"), 1, 500.0, 0), ("b", "m"), 2, 700.0, 1)
+    engine = shadow.taken(engine, ("a", "m"))
+    assert (engine.cached, engine.paused[0].runs, engine.paused[1].runs) == (700, 0, 1)
+    engine = shadow.left_behind(engine, ("b", "m"))
+    assert (engine.cached, engine.paused[1].runs, engine.paused[1].tokens) == (700, 0, 0)
+
+
+# ---- deciding ---------------------------------------------------------------------------------------------------
+
+
+class Core:
+    def __init__(self, *specs: ReplicaSpec, kv_tokens: int | None = 3000, **settings: object) -> None:
+        made = Settings(policy="guard", start_grace_seconds=0.0, **settings)  # pyright: ignore[reportArgumentType]
+        self.state: State = initial(made, specs or (ReplicaSpec("a", "http://a", ("m",)),), 0.0)
+        self.now = 1.0
+        self.kv_tokens = kv_tokens
+        self.tell(Resync(1.0, "d", "s", "b"))
+        for name in self.state.names:
+            self.probe(name)
+
+    def tell(self, event: Event) -> list[Decision]:
+        step = decide(self.state, event)
+        self.state = step.state
+        return [*step.decisions, *(self.tell(Continue(self.now)) if step.more else [])]
+
+    def probe(self, name: str = "a", running: int = 0, waiting: int = 0) -> list[Decision]:
+        return self.tell(ReplicaProbed(self.now, name, ProbeOutcome.OK, Load(running, waiting, self.kv_tokens)))
+
+    def ask(self, turn: str, tokens: int = 1000, turn_class: TurnClass = BATCH, **more: object) -> Decision:
+        run = turn.partition(".")[0]
+        fields = {"caller": run, "run": run, "body_bytes": 4 * tokens, "arrived": self.now} | more
+        event = TurnRequested(self.now, "d", turn, 1, run, "m", turn_class, **fields)  # pyright: ignore[reportArgumentType]
+        return next(each for each in self.tell(event) if isinstance(each, Place | Held) and each.turn == turn)
+
+    def end(self, turn: str, tokens: int = 1000, *, paused: bool = True, seconds: float = 1.0) -> list[Decision]:
+        self.now += seconds
+        usage = Usage(tokens, 50, 0)
+        return self.tell(TurnFinished(self.now, "d", turn, 1, usage=usage, paused=paused, tools=("search",) if paused else ()))
+
+
+def placed(decisions: list[Decision]) -> list[str]:
+    return [each.turn for each in decisions if isinstance(each, Place)]
+
+
+def test_running_turns_never_hold_more_than_the_memory() -> None:
+    core = Core()
+    assert isinstance(core.ask("a.0"), Place)
+    assert isinstance(core.ask("b.0"), Place)
+    third = core.ask("c.0")
+    assert isinstance(third, Held)
+    assert third.reason is HoldReason.KV
+
+
+def test_a_prefix_that_is_about_to_be_used_is_not_pushed_out_and_its_run_passes() -> None:
+    core = Core()
+    core.ask("a.0")
+    core.ask("b.0")
+    core.end("a.0")
+    third = core.ask("c.0", tokens=900)
+    assert isinstance(third, Held)
+    assert third.reason is HoldReason.PROTECT
+    assert isinstance(core.ask("a.1", tokens=1100), Place)
+
+
+def test_what_an_ended_run_left_protects_nobody() -> None:
+    core = Core()
+    core.ask("a.0")
+    core.ask("b.0")
+    core.end("a.0", paused=False)
+    assert isinstance(core.ask("c.0", tokens=900), Place)
+
+
+def test_an_idle_engine_takes_the_first_whatever_it_protects() -> None:
+    core = Core()
+    core.ask("a.0", tokens=2500)
+    core.end("a.0", tokens=2500)
+    assert isinstance(core.ask("b.0", tokens=2900), Place)
+
+
+def test_a_prefix_is_protected_no_longer_than_its_tool_may_take() -> None:
+    core = Core()
+    for number in range(8):  # pauses of a second, prompts that take a second
+        core.ask(f"a.{number}")
+        core.now += 1.0
+        core.end(f"a.{number}", seconds=0.0)
+        core.now += 1.0
+    core.ask("b.0")
+    core.ask("a.8")
+    core.end("a.8")
+    assert isinstance(core.ask("c.0", tokens=900), Held)
+    core.now += 5000.0
+    assert placed(core.tell(Tick(core.now))) == ["c.0"]
+
+
+def test_interactive_turns_are_never_held_for_memory() -> None:
+    core = Core()
+    for number in range(5):
+        assert isinstance(core.ask(f"i{number}.0", turn_class=INTERACTIVE), Place)
+
+
+@pytest.mark.parametrize(
+    ("flavour", "turn_class", "priority"),
+    [("vllm", INTERACTIVE, 0), ("vllm", BATCH, 1), ("sglang", INTERACTIVE, 0), ("sglang", BATCH, -1), ("off", BATCH, UNSET)],
+)
+def test_a_turn_says_its_class_in_the_sign_of_its_engine(flavour: str, turn_class: TurnClass, priority: object) -> None:
+    core = Core(ReplicaSpec("a", "http://a", ("m",), priority=flavour))  # pyright: ignore[reportArgumentType]
+    found = core.ask("a.0", turn_class=turn_class)
+    assert isinstance(found, Place)
+    assert found.priority == priority
+
+
+def test_a_single_pass_says_no_priority() -> None:
+    core = Core(ReplicaSpec("k", "http://k", ("m",), kind=Kind.CLASSIFIER, priority="vllm"))
+    found = core.ask("a.0", kind=Kind.CLASSIFIER)
+    assert isinstance(found, Place)
+    assert found.priority is UNSET
+
+
+def queued(priority: str) -> Core:
+    """An engine that runs one and says that another waits."""
+    core = Core(ReplicaSpec("a", "http://a", ("m",), priority=priority), kv_tokens=100_000, probe_seconds=0.25)  # pyright: ignore[reportArgumentType]
+    core.ask("b.0")
+    core.probe(running=1, waiting=1)
+    return core
+
+
+def test_the_cap_stays_for_batch_and_engines_that_serve_interactive_first_keep_nobody_of_those_waiting() -> None:
+    first, fifo = queued("vllm"), queued("off")
+    for number in range(3):
+        assert isinstance(first.ask(f"i{number}.0", turn_class=INTERACTIVE), Place)
+    assert isinstance(first.ask("b2.0"), Held)
+    held = fifo.ask("i.0", turn_class=INTERACTIVE)
+    assert isinstance(held, Held)
+    assert held.reason is HoldReason.CAPPED
+
+
+def test_one_batch_turn_may_wait_where_it_is_in_nobodys_way() -> None:
+    core = queued("sglang")
+    assert isinstance(core.ask("b2.0"), Place)
+    assert isinstance(core.ask("b3.0"), Held)
+
+
+def test_an_engine_that_refuses_is_left_alone_by_all() -> None:
+    core = queued("vllm")
+    core.tell(TurnReturned(core.now, "d", "b.0", 1, "a", ReturnReason.BUSY))
+    assert isinstance(core.ask("i.0", turn_class=INTERACTIVE), Held)
+
+
+@pytest.mark.parametrize(("probe_seconds", "reports"), [(0.25, 1), (1.0, 2), (2.0, 2)])
+def test_with_slow_probes_a_queue_counts_when_two_in_a_row_show_it(probe_seconds: float, reports: int) -> None:
+    core = Core(kv_tokens=100_000, probe_seconds=probe_seconds)
+    core.ask("a.0")
+    for number in range(1, 3):
+        core.probe(running=1, waiting=1)
+        assert (core.state.replicas["a"].cap == 1) is (number >= reports)
+    core.probe(running=1, waiting=0)
+    core.probe(running=1, waiting=1)
+    assert core.state.replicas["a"].queued == 1
+
+
+def test_behind_a_router_the_rules_are_those_of_original() -> None:
+    core = Core(ReplicaSpec("a", "http://a", ("m",), router=True), kv_tokens=1000)
+    for number in range(5):
+        assert isinstance(core.ask(f"b{number}.0"), Place)
+
+
+def test_a_caller_with_many_runs_there_waits_for_one_with_few() -> None:
+    core = Core(kv_tokens=2500)
+    core.ask("a.0", tokens=1000, caller="many")
+    core.ask("b.0", tokens=1000, caller="many")
+    assert isinstance(core.ask("c.0", tokens=1000, caller="many"), Held)
+    assert isinstance(core.ask("d.0", tokens=1000, caller="few"), Held)
+    assert placed(core.end("a.0", paused=False)) == ["d.0"]
+    assert placed(core.end("b.0", paused=False)) == ["c.0"]
