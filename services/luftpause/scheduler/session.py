@@ -49,6 +49,7 @@ class Session:
         self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self.outbox = Outbox(orders_max, self._overflowed)
         self._clock = clock
+        self._began = 0.0  # when its Hello came
         self._hello = _Hello(hello_bytes_max)
 
     def end(self, code: grpc.StatusCode, details: str) -> None:
@@ -71,7 +72,7 @@ class Session:
             why = f"dataplane {here!r} runs in this scheduler's own process; give the other one another dataplane.name"
             self.end(grpc.StatusCode.ALREADY_EXISTS, why)
         else:
-            self.dataplane, self.boot = hello.dataplane, hello.boot
+            self.dataplane, self.boot, self._began = hello.dataplane, hello.boot, self._clock()
             self.opened.set()
 
     def receive(self, facts: Iterable[pb.Fact], *, post: Callable[[Event], None], attach: Callable[[Resync, Orders], None]) -> None:
@@ -85,7 +86,7 @@ class Session:
                 case "hello":
                     self.end(grpc.StatusCode.INVALID_ARGUMENT, "a stream has one Hello; open another stream for another")
                 case "hello_part":
-                    self._keep(fact.hello_part, now)
+                    self._keep(fact.hello_part)
                 case "hello_end":
                     self._complete(now, post, attach)
                 case _:
@@ -100,10 +101,11 @@ class Session:
         elif not self._hello.defer(fact):
             self._hello_too_long()
 
-    def _keep(self, part: pb.HelloPart, now: float) -> None:
+    def _keep(self, part: pb.HelloPart) -> None:
+        """Its ages are from when the Hello began, however long its parts take."""
         if self.complete:
             self.end(grpc.StatusCode.INVALID_ARGUMENT, "a HelloPart came after HelloEnd")
-        elif not self._hello.keep(part, now):
+        elif not self._hello.keep(part, self._began):
             self._hello_too_long()
 
     def _hello_too_long(self) -> None:

@@ -23,7 +23,7 @@ from luftpause.scheduler.core.queues import replicas_changed
 from luftpause.scheduler.core.requests import identify_all
 from luftpause.scheduler.core.responses import remember_response
 from luftpause.scheduler.core.runs import add_branch, drop_branch, forget_unused, lane_of, move_home, put_run, run_key, with_lane
-from luftpause.scheduler.core.tombstones import ended_at
+from luftpause.scheduler.core.tombstones import ended_at, told_before
 from luftpause.scheduler.core.turns import end, expired
 
 
@@ -95,7 +95,7 @@ def _merge_run(d: Draft, dataplane: str, memory: RunMemory, ended: frozenset[tup
     """Where several dataplanes remember a run, the higher turn_seq wins, lane by lane. `ended`: turns that this Hello does not list."""
     key = run_key(memory.principal, memory.run)
     run = d.runs.get(key)
-    if memory.seen <= ended_at(d, key) or (run is not None and run.ended):
+    if told_before(run, memory.seen, ended_at(d, key)) or (run is not None and run.ended):
         d.decisions.append(EndRun(memory.run, memory.principal, dataplane))
         return
     if run is None:

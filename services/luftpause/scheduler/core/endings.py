@@ -9,10 +9,8 @@ from luftpause.scheduler.core.indexes import Draft
 from luftpause.scheduler.core.model import Run
 from luftpause.scheduler.core.responses import forget_response
 from luftpause.scheduler.core.runs import forget_memory, over, put_run, run_key
-from luftpause.scheduler.core.tombstones import ended_at, remember_end
+from luftpause.scheduler.core.tombstones import AGE_ERROR_SECONDS, ended_at, remember_end, told_before
 from luftpause.scheduler.core.verdicts import RUN_ENDED
-
-REPEAT_SECONDS = 1.0  # a dataplane says again what it has said: by then its age may be off by what the links took
 
 
 def run_ended(d: Draft, e: RunEnded) -> None:
@@ -24,13 +22,13 @@ def run_ended(d: Draft, e: RunEnded) -> None:
     """
     key = run_key(e.principal, e.run)
     at = d.now if e.ended is None else min(e.ended, d.now)
-    if at < d.now and at <= ended_at(d, key) + REPEAT_SECONDS:
+    if at < d.now and at <= ended_at(d, key) + AGE_ERROR_SECONDS:
         return
     if at <= d.now - d.settings.run_idle_seconds:
         return  # by now nobody remembers it
     remember_end(d, key, at)
     run = d.runs.get(key)
-    if run is not None and run.asked > at:
+    if run is not None and not told_before(run, run.asked, at):
         return
     d.decisions.append(EndRun(e.run, e.principal))
     if run is not None:

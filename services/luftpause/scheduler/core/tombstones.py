@@ -3,12 +3,25 @@
 from math import inf
 
 from luftpause.scheduler.core.indexes import Draft, arm, disarm
-from luftpause.scheduler.core.model import Timer
+from luftpause.scheduler.core.model import Run, Timer
+
+AGE_ERROR_SECONDS = 1.0  # what dataplanes tell by its age comes out later than it was, by what links and a busy start take
 
 
 def ended_at(d: Draft, key: str) -> float:
     """When the run was last ended; minus infinity if that is not known (any more)."""
     return d.ended_runs.get(key, -inf)
+
+
+def told_before(run: Run | None, seen: float, ended: float) -> bool:
+    """
+    A run that was `seen` then is of before the end.
+
+    Where this scheduler has had no turn that began it, both are told by their ages: then one that was seen at about the end was ended with
+    it, as clients end a run right after its last answer.
+    """
+    exact = run is not None and run.born > 0.0
+    return seen <= ended or (not exact and seen < ended + AGE_ERROR_SECONDS)
 
 
 def remember_end(d: Draft, key: str, at: float) -> None:
