@@ -14,6 +14,7 @@ from luftpause import __version__
 from luftpause.dataplane.identify import RUN_ID
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.turns import Replica, Scheduler
+from luftpause.kit.model_names import fits, is_pattern
 
 JSON = "application/json"
 
@@ -63,7 +64,7 @@ class _Routes:
         return {"object": "list", "data": data, "has_more": False} | ends
 
     async def model(self, name: str) -> Response:
-        owner = served(self._scheduler).get(name)
+        owner = owner_of(self._scheduler, name)
         if owner is None:
             return answer(Rejection(404, "model_not_found", f"no replica serves model {name!r}; GET /v1/models lists those served"))
         return Response(orjson.dumps(self._model(name, owner)), media_type=JSON)
@@ -120,9 +121,15 @@ def served(scheduler: Scheduler) -> dict[str, str]:
     found: dict[str, str] = {}
     for replica in by_name(scheduler):
         for name in replica.models:
-            if "*" not in name:
+            if not is_pattern(name):
                 found.setdefault(name, replica.name)
     return dict(sorted(found.items()))
+
+
+def owner_of(scheduler: Scheduler, model: str) -> str | None:
+    """The first replica that serves the model by its name, else by a pattern that it fits."""
+    by_pattern = (each.name for each in by_name(scheduler) if any(fits(name, model) for name in each.models))
+    return served(scheduler).get(model) or next(by_pattern, None)
 
 
 def shown(replica: Replica) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Final
 
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.turns import Kind, Replica
+from luftpause.kit.model_names import fits
 
 HEALTHY: Final = "healthy"
 MODELS_NAMED_MAX: Final = 50  # in an error message
@@ -19,7 +20,7 @@ def speaking(replicas: Iterable[Replica], api: str) -> list[Replica]:
 def serving(replicas: Iterable[Replica], model: str, api: str) -> list[Replica] | Rejection:
     """Healthy generative replicas of a model that have this API; else why there are none."""
     known = [each for each in replicas if each.kind is Kind.GENERATIVE]
-    of_model = [each for each in known if any(matches(pattern, model) for pattern in each.models)]
+    of_model = [each for each in known if any(fits(pattern, model) for pattern in each.models)]
     able = [each for each in of_model if _speaks(each, api)]
     healthy = [each for each in able if each.state == HEALTHY]
     if healthy:
@@ -33,22 +34,6 @@ def serving(replicas: Iterable[Replica], model: str, api: str) -> list[Replica] 
     return Rejection(
         404, "model_not_found", f"no generative replica serves model {model!r}; served: {', '.join(served[:MODELS_NAMED_MAX])}"
     )
-
-
-def matches(pattern: str, model: str) -> bool:
-    """`*` in a configured name stands for anything."""
-    if "*" not in pattern:
-        return pattern == model
-    first, *middle, last = pattern.split("*")
-    if len(model) < len(first) + len(last) or not (model.startswith(first) and model.endswith(last)):
-        return False
-    at, end = len(first), len(model) - len(last)
-    for part in middle:
-        found = model.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True
 
 
 def _speaks(replica: Replica, api: str) -> bool:

@@ -301,6 +301,7 @@ async def test_models_are_the_union_and_a_run_can_be_ended() -> None:
         assert {each["object"] for each in models["data"]} == {"model"}
         assert json.loads((await client.ask(get("/v1/models/m3/x"))).body)["owned_by"] == "b"
         assert (await client.ask(get("/v1/models/none"))).status == 404
+        assert json.loads((await client.ask(get("/v1/models/m7"))).body)["owned_by"] == "b", "by its pattern: a turn would go there"
         await client.send(get("/v1/runs/session%3Aagent", "DELETE"))
         assert (await client.answer("DELETE")).status == 204
         await client.send(get("/v1/runs/" + "x" * 129, "DELETE"))

@@ -1,38 +1,12 @@
 """Which replicas can take a request that is no turn?"""
 
-import pytest
-
 from luftpause.dataplane.rejection import Rejection
-from luftpause.dataplane.servers import matches, serving, speaking
+from luftpause.dataplane.servers import serving, speaking
 from luftpause.dataplane.turns import Kind, Replica
 
 
 def a_replica(name: str, *models: str, state: str = "healthy", kind: Kind = Kind.GENERATIVE, apis: tuple[str, ...] = ()) -> Replica:
     return Replica(name, "http://x", models, kind, state, "", apis)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "model", "fits"),
-    [
-        ("m", "m", True),
-        ("m", "mm", False),
-        ("*", "anything", True),
-        ("*", "", True),
-        ("llama-*", "llama-3", True),
-        ("llama-*", "llama", False),
-        ("*-instruct", "a-instruct", True),
-        ("a*b*c", "abc", True),
-        ("a*b*c", "aXbYc", True),
-        ("a*b*c", "acb", False),
-        ("a*b*c", "ac", False),
-        ("ab*bc", "abc", False),
-        ("a*b*b", "ab", False),
-        ("a**b", "ab", True),
-        ("a.c", "abc", False),
-    ],
-)
-def test_a_star_stands_for_anything(pattern: str, model: str, fits: bool) -> None:
-    assert matches(pattern, model) is fits
 
 
 def test_healthy_ones_are_asked_first_and_none_that_is_down_or_speaks_something_else() -> None:

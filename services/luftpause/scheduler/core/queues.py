@@ -3,10 +3,11 @@
 from immutables import Map
 from msgspec.structs import replace
 
+from luftpause.kit.model_names import is_pattern
 from luftpause.scheduler.core.events import Kind
 from luftpause.scheduler.core.indexes import Draft, count_caller, mark_dirty
 from luftpause.scheduler.core.model import GENERATIVE, Flow, Health, Queue, QueueKey, Turn, TurnPhase
-from luftpause.scheduler.core.serving import ANYTHING, fits, patterns_of, serves, takes_kind
+from luftpause.scheduler.core.serving import fits, patterns_of, serves, takes_kind
 from luftpause.scheduler.core.sorted_set import SortedSet
 
 EMPTY_FLOW: Flow = SortedSet()
@@ -123,7 +124,7 @@ def replicas_changed(d: Draft) -> None:
     for name in d.names:
         replica = d.replicas[name]
         for model in replica.models or ():
-            if ANYTHING in model:
+            if is_pattern(model):
                 continue
             for kind in Kind:
                 if takes_kind(replica, kind.value):

@@ -1,10 +1,10 @@
 """What does a replica serve?"""
 
+from luftpause.kit import model_names
 from luftpause.scheduler.core.events import Kind
 from luftpause.scheduler.core.model import GENERATIVE, Replica
 
 EMBEDDING = Kind.EMBEDDING.value
-ANYTHING = "*"  # in a configured model's name: any characters, or none
 
 
 def serves(replica: Replica, kind: str, model: str, api: str) -> bool:
@@ -23,23 +23,9 @@ def takes_kind(replica: Replica, kind: str) -> bool:
 
 
 def patterns_of(replica: Replica) -> tuple[str, ...]:
-    return tuple([name for name in replica.models or () if ANYTHING in name])
+    return tuple([name for name in replica.models or () if model_names.is_pattern(name)])
 
 
 def fits(patterns: tuple[str, ...], model: str) -> bool:
     """One of them is a pattern that the model's name fits."""
-    return any(_fits(pattern, model) for pattern in patterns if ANYTHING in pattern)
-
-
-def _fits(pattern: str, model: str) -> bool:
-    first, *others = pattern.split(ANYTHING)
-    *inner, last = others
-    at, end = len(first), len(model) - len(last)
-    if at > end or not model.startswith(first) or not model.endswith(last):
-        return False
-    for part in inner:  # leftmost first leaves most for those that follow
-        found = model.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True
+    return any(model_names.fits(pattern, model) for pattern in patterns if model_names.is_pattern(pattern))

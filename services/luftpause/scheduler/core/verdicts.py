@@ -9,11 +9,12 @@ The rules for a model that nobody is known to serve:
 
 from msgspec import Struct
 
+from luftpause.kit.model_names import is_pattern
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.indexes import Draft
 from luftpause.scheduler.core.model import Health, QueueKey, Replica, Turn
 from luftpause.scheduler.core.queues import bound_home, servers_of
-from luftpause.scheduler.core.serving import ANYTHING, serves, speaks, takes_kind
+from luftpause.scheduler.core.serving import serves, speaks, takes_kind
 
 MODELS_NAMED_MAX = 50  # in an error message
 RETRY_SECONDS_MIN = 1.0
@@ -131,7 +132,7 @@ def _unknown_model(d: Draft, key: QueueKey) -> Refusal | HoldReason:
     if any(replica.models is None for replica in mine):
         return _waits(d, key)
     names = {model for replica in mine for model in replica.models or ()}
-    served = sorted(names, key=lambda name: (ANYTHING in name, name))  # patterns come last
+    served = sorted(names, key=lambda name: (is_pattern(name), name))  # patterns come last
     shown = ", ".join(served[:MODELS_NAMED_MAX]) + (f" and {len(served) - MODELS_NAMED_MAX} more" if len(served) > MODELS_NAMED_MAX else "")
     message = f"no {key.kind} replica serves model '{key.model}'" + (f"; served: {shown}" if served else "; none serves any model")
     return Refusal(404, "model_not_found", message)
