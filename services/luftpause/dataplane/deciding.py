@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 ANSWER_BYTES_MAX: Final = 2**20
 FRAMING: Final = (b"content-length:", b"connection:", b"transfer-encoding:")
+OURS: Final = b"x-luftpause-"
 TOO_LONG: Final = Rejection(502, "engine_failed", f"the engine's answer to one token has more than {ANSWER_BYTES_MAX} bytes")
 BROKEN: Final = Rejection(502, "engine_failed", "the engine closed the connection in the middle of its answer")
 
@@ -83,8 +84,7 @@ class Deciding:
         if status[9:10] == b"2":
             decided = answer_of(self._question, body)
             if isinstance(decided, Rejection):
-                ours = b"".join(line + b"\r\n" for line in lines if line.startswith(b"x-luftpause-"))
-                self._conn.answer(refusal(decided, more=self.more + ours, close=not self._conn.keeps))
+                self._refuse(decided)
                 return
             body = decided
         framing = b"content-length: %d\r\n%b\r\n" % (len(body), b"" if self._conn.keeps else CLOSE)
@@ -95,7 +95,10 @@ class Deciding:
         self._refuse(BROKEN)
 
     def _refuse(self, rejection: Rejection) -> None:
-        self._conn.answer(refusal(rejection, more=self.more, close=not self._conn.keeps))
+        """With what the head that can't go on says of the turn."""
+        head = bytes(self._collected).partition(b"\r\n\r\n")[0]
+        ours = b"".join(line + b"\r\n" for line in head.split(b"\r\n") if line.startswith(OURS))
+        self._conn.answer(refusal(rejection, more=self.more + ours, close=not self._conn.keeps))
 
     # ---- exchange.Handler, for the client
 

@@ -1,7 +1,6 @@
 """Which requests are served, and by what?"""
 
 import functools
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +14,7 @@ from luftpause.dataplane.room import Room, usual_bytes_max
 from luftpause.dataplane.sweep import Sweep
 from luftpause.kit.auth import EVERYBODY, Access, Tokens, unauthorized
 from luftpause.kit.config import DataplaneConfig
+from luftpause.kit.urls import host_of
 
 if TYPE_CHECKING:
     from luftpause.dataplane.exchange import Request
@@ -24,7 +24,6 @@ OPEN_PATHS: Final = frozenset({"/health", "/ready"})  # asked by load balancers 
 METRICS: Final = "/metrics"
 KNOWN_MAX: Final = 64  # header values whose meaning is remembered
 JSON_TYPE: Final = b"application/json"
-HOST: Final = re.compile(r"(\[[^\]@]*\]|[^:@\[\]]*)(?::[0-9]*)?")
 EXPOSED: Final = (
     b"x-luftpause-run-id, x-luftpause-replica, x-luftpause-turn-id, x-luftpause-held-ms, x-luftpause-hold-reason, retry-after, "
     b"www-authenticate"
@@ -92,7 +91,7 @@ class Door:
 
     def _check_sender(self, reader: Reader, path: str) -> Rejection | None:
         if "*" not in self._hosts and path not in OPEN_PATHS:
-            host = host_of(reader.named.get(b"host", b""))
+            host = _host(reader.named.get(b"host", b""))
             if host not in self._hosts:
                 return Rejection(403, "host", f"host {host[:100]!r} is not in dataplane.allowed_hosts")
         origin = reader.named.get(b"origin")
@@ -181,11 +180,8 @@ class Door:
 
 
 @functools.lru_cache(maxsize=KNOWN_MAX)
-def host_of(value: bytes) -> str:
-    """The host of a Host header, lower case, without port; one that is no host and port comes back whole."""
-    host = value.decode("latin-1").strip().lower()
-    found = HOST.fullmatch(host)
-    return found[1] if found else host
+def _host(value: bytes) -> str:
+    return host_of(value.decode("latin-1"))
 
 
 @functools.lru_cache(maxsize=KNOWN_MAX)

@@ -15,7 +15,7 @@ from luftpause.dataplane.turns import Replica
 from luftpause.kit.config import DataplaneConfig
 
 URLS_CACHED: Final = 1024
-ANTHROPIC: Final = "anthropic.com"  # takes keys in a header of its own only
+ANTHROPIC: Final = ".anthropic.com"  # takes keys in a header of its own only
 ANTHROPIC_KEY: Final = b"x-api-key: %b\r\n"
 BEARER_KEY: Final = b"authorization: Bearer %b\r\n"
 
@@ -44,7 +44,7 @@ def origin_of(url: str) -> Origin:
     port = parts.port or usual
     named = f"[{host}]" if ":" in host else host
     prefix = parts.path.rstrip("/").removesuffix("/v1")
-    key_header = ANTHROPIC_KEY if host.endswith(ANTHROPIC) else BEARER_KEY
+    key_header = ANTHROPIC_KEY if f".{host}".endswith(ANTHROPIC) else BEARER_KEY
     return Origin(host, port, tls, prefix.encode(), (named if port == usual else f"{named}:{port}").encode(), key_header)
 
 
@@ -114,7 +114,7 @@ class Pool:
         self.config = config
         self.idle_seconds = config.idle_seconds  # pydantic's attribute access is slow, and this is read per chunk
         self.sweep = sweep
-        self.tls = _tls() if self.origin.tls else None
+        self.tls = tls_context() if self.origin.tls else None
         self.delivered = False  # bytes of an answer came since this was last looked at
         self.heads = Heads()
         self._idle: list[Connection] = []
@@ -184,7 +184,8 @@ class Upstreams:
 
 
 @functools.cache
-def _tls() -> ssl.SSLContext:
+def tls_context() -> ssl.SSLContext:
+    """Trusts the system's authorities, or those of SSL_CERT_FILE and SSL_CERT_DIR."""
     return ssl.create_default_context()
 
 

@@ -78,7 +78,7 @@ async def test_an_answer_that_decides_nothing_is_told_so(body: bytes, code: str)
         scheduler = FakeScheduler(replica("a", engine.url))
         async with running_plane(scheduler) as plane, client_of(plane) as client:
             answer = await client.ask(ask())
-            assert (answer.status, answer.error["code"]) == (502, code)
+            assert (answer.status, answer.error["code"], answer.headers["x-luftpause-replica"]) == (502, code, "a")
             assert (await client.ask(ask())).status == 502, "the connection goes on"
             await scheduler.all_over()
 
@@ -93,6 +93,7 @@ async def test_an_engine_that_dies_in_the_middle_is_an_error() -> None:
         async with running_plane(scheduler) as plane, client_of(plane) as client:
             answer = await client.ask(ask())
             assert (answer.status, answer.error["code"]) == (502, "engine_failed")
+            assert answer.headers["x-luftpause-run-id"] == scheduler.run(scheduler.only)
             await scheduler.all_over()
 
 

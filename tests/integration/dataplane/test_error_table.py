@@ -53,13 +53,14 @@ class Row:
     complete: bool = True
     holds: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
+    run: bool = True  # it passed the scheduler, so its answer names its run
 
 
 ROWS = {
-    "not JSON": Row(b"nope", 400, "not_json", "not JSON", failed=0, asked=0),
-    "a list": Row(b"[1,2]", 400, "bad_field", "must be an object", failed=0, asked=0),
-    "no model": Row(b'{"messages":[]}', 400, "no_model", "GET /v1/models", failed=0, asked=0),
-    "stream is no bool": Row(b'{"model":"fake-1b","stream":"yes"}', 400, "bad_field", "`stream`", failed=0, asked=0),
+    "not JSON": Row(b"nope", 400, "not_json", "not JSON", failed=0, asked=0, run=False),
+    "a list": Row(b"[1,2]", 400, "bad_field", "must be an object", failed=0, asked=0, run=False),
+    "no model": Row(b'{"messages":[]}', 400, "no_model", "GET /v1/models", failed=0, asked=0, run=False),
+    "stream is no bool": Row(b'{"model":"fake-1b","stream":"yes"}', 400, "bad_field", "`stream`", failed=0, asked=0, run=False),
     "no messages": Row(b'{"model":"fake-1b"}', 400, holds=b"messages"),
     "unknown model": Row(body_of(model="x"), 404, "model_not_found", UNKNOWN, failed=0, asked=0),
     "too many requests": Row(STREAM, 429, holds=b"error", faults={"refuse_status": 429, "refuse_retry_after": "17"}, headers=ONCE_MORE),
@@ -100,6 +101,8 @@ def test_what_goes_wrong_reaches_the_client_as_the_table_says(name: str, there: 
         after, then = await there.status(), await there.whole.engine(0)
         assert (answer.status, answer.complete) == (row.status, row.complete), answer.body
         assert row.holds in answer.body
+        assert ("x-luftpause-run-id" in answer.headers) is row.run
+        assert ("x-luftpause-replica" in answer.headers) is (row.asked > 0)
         assert answer.headers.items() >= row.headers.items()
         if row.code or row.says:
             assert row.code in {"", answer.error["code"]}

@@ -20,3 +20,18 @@ from luftpause.dataplane.upstream import Origin, origin_of
 )
 def test_with_or_without_v1_it_is_the_same_engine(url: str, origin: Origin) -> None:
     assert origin_of(url) == origin
+
+
+@pytest.mark.parametrize(
+    ("url", "line"),
+    [
+        ("https://api.anthropic.com", b"x-api-key: k\r\n"),
+        ("https://anthropic.com/v1", b"x-api-key: k\r\n"),
+        ("https://notanthropic.com", b"authorization: Bearer k\r\n"),
+        ("https://anthropic.com.example.com", b"authorization: Bearer k\r\n"),
+        ("http://e:1", b"authorization: Bearer k\r\n"),
+    ],
+)
+def test_a_key_travels_as_its_host_wants_it(url: str, line: bytes) -> None:
+    assert origin_of(url).key_line("k") == line
+    assert origin_of(url).key_line("") == b""
