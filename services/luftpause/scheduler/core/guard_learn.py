@@ -15,7 +15,7 @@ PAUSE_SECONDS = 2.0
 FIRSTS_KEPT = 15  # first turns of which it is remembered what they found cached: a forked sub-agent finds all of its parent's
 KNOWN = 3  # so many values are needed before they are believed
 
-GONE, HERE, CREEP, RUSH = 0.97, 1.03, 1.0015, 1.02  # what a surprise, and none, does to K: one surprise in 20 turns at rest
+GONE, HERE, CREEP, RUSH = 0.97, 1.03, 1.0005, 1.02  # what a surprise, and none, does to K: one surprise in 60 turns at rest
 MUCH, LITTLE = 0.5, 0.1  # parts of a prompt: "it is here", "it is gone"
 HYSTERESIS = 1.25
 

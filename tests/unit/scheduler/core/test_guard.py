@@ -224,6 +224,20 @@ def test_a_prefix_that_is_about_to_be_used_is_not_pushed_out_and_its_run_passes(
     assert isinstance(core.ask("a.1", tokens=1100), Place)
 
 
+def test_a_run_whose_prefix_is_there_passes_although_another_is_protected() -> None:
+    """Else runs that grow would protect each other from each other, and nobody would run."""
+    core = Core(kv_tokens=3400)
+    core.ask("a.0")
+    core.ask("b.0")
+    assert isinstance(core.ask("c.0", tokens=900), Place)
+    core.end("a.0")
+    core.end("c.0", tokens=900)
+    stranger = core.ask("d.0", tokens=1100)
+    assert isinstance(stranger, Held)
+    assert stranger.reason is HoldReason.PROTECT
+    assert isinstance(core.ask("a.1", tokens=1100), Place)
+
+
 def test_what_an_ended_run_left_protects_nobody() -> None:
     core = Core()
     core.ask("a.0")
