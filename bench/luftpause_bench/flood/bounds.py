@@ -38,8 +38,9 @@ class Misses:
         if (scene, variant) not in self.rows or (scene, base) not in self.rows:
             return
         got = ratio(self.rows, scene, variant, crowd, base)
-        if got < bound:
-            self.found.append(f"{scene}: {variant} has {got:.2f} times {base}'s {crowd} runs per minute; {bound:.2f} is the bound")
+        text = f"{scene}: {variant} has {got:.2f} times {base}'s {crowd} runs per minute; {bound:.2f} is the bound"
+        if got < bound and text not in self.found:
+            self.found.append(text)
 
     def not_below(self, scene: str, variant: str, crowd: str, base: str) -> None:
         """Beyond noise: two standard errors, at least 2 %."""

@@ -76,7 +76,7 @@ class Workload(Struct, frozen=True):
         return next(crowd for crowd in self.crowds if crowd.name == name)
 
 
-# The published testbed, as `docs/decisions/0014` fits it: two engines on one GPU, contexts up to 8,000 characters, three tool calls.
+# The published testbed, as `docs/decisions/0019` fits it: two engines on one GPU, contexts up to 8,000 characters, three tool calls.
 KV_TOKENS: Final = 14_000
 FIT_A: Final = EngineParams(kv_tokens=KV_TOKENS, priority="sglang")
 
