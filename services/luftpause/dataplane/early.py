@@ -91,6 +91,6 @@ def messages_event(rejection: Rejection) -> bytes:
 
 
 def responses_event(rejection: Rejection) -> bytes:
-    """OpenAI's Responses: an event of type `error`, whose fields are not nested."""
-    error = {"type": "error", "code": rejection.code, "message": rejection.message, "param": None, "sequence_number": 0}
-    return b"event: error\ndata: %b\n\n" % orjson.dumps(error)
+    """OpenAI's Responses: an event of type `error`, whose fields stand at its top, as documented, and in `error`, where clients look."""
+    at_top = {"code": rejection.code, "message": rejection.message, "param": None, "sequence_number": 0}
+    return b"event: error\ndata: %b\n\n" % orjson.dumps(orjson.loads(rejection.body()) | at_top)
