@@ -1,6 +1,4 @@
-"""How is the comparison run?
-
-    luftpause bench proxy_cost [--quick] [--repeats N] [--only NAME ...] [--json FILE]
+"""What does the proxy cost per turn and chunk, beside nginx and others that are installed?
 
 One interleaved run: every repeat puts every load on every proxy in turn. Engine and load share one core, the proxy has the other one.
 """
@@ -29,12 +27,14 @@ ENGINE_LINE_SECONDS = 5.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 1: a budget is missed. 2: it could not be run."""
-    parser = argparse.ArgumentParser(prog="luftpause bench proxy_cost", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="luftpause bench proxy_cost", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="fewer loads, one repeat: under a minute")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these proxies only")
     parser.add_argument("--scenes", nargs="+", metavar="NAME", help="these loads only, as 'turn 2k'")
-    parser.add_argument("--json", type=Path, help="write all samples to this file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples to this file")
     options = parser.parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 250)
     try:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from luftpause.kit.config import Config, ReplicaConfig, SchedulerConfig
+from luftpause.kit.auth import CLUSTER_TOKEN, TOKEN
+from luftpause.kit.config import AuthConfig, Config, ReplicaConfig, SchedulerConfig
 from luftpause.kit.urls import base_url
 
 NEAR: Final = (".local", ".internal", ".lan", ".localhost")
@@ -20,6 +21,7 @@ def notes(config: Config, environment: Mapping[str, str]) -> list[str]:
         *(note for replica in config.replicas for note in _of_replica(replica, environment)),
         *_twins(config),
         *_record(config.scheduler),
+        *_auth(config.auth, environment),
     ]
 
 
@@ -94,6 +96,16 @@ def _record(config: SchedulerConfig) -> Iterator[str]:
     yield f"scheduler.record: every event is appended to logs in {config.record.absolute()}, run ids and callers {shown}"
     if problem := _unwritable(config.record):
         yield f"scheduler.record: {problem}"
+
+
+def _auth(config: AuthConfig, environment: Mapping[str, str]) -> Iterator[str]:
+    if config.tokens_file is None:
+        return
+    if not os.access(config.tokens_file, os.R_OK):
+        yield f"auth.tokens_file: {config.tokens_file} can't be read by this user, or is not there"
+    unset = [name for name in (TOKEN, CLUSTER_TOKEN) if not environment.get(name, "").strip()]
+    if unset:
+        yield f"auth.tokens_file needs {' and '.join(unset)} too; not set here, set it where the services run"
 
 
 def _unwritable(folder: Path) -> str:

@@ -11,7 +11,7 @@ import typer
 
 from luftpause import __version__
 from luftpause.kit.errors import LuftpauseError
-from luftpause.scheduler.record_log import Header
+from luftpause.scheduler.record_log import Header, NoLogError
 from luftpause.scheduler.replay import DIFFERENCES_MAX, Difference, Replayed, replay
 
 FIGURES = "prefill_tokens_per_second decode_step_seconds decode_sequence_seconds kv_tokens running_max chunk_tokens"
@@ -50,6 +50,8 @@ def command(
         from luftpause.cli.replay_what_if import what_if
 
         report = what_if(path, policy, settings or [], engine or [])
+    except NoLogError as error:
+        raise LuftpauseError(f"{path}: {error.message}", code=error.code) from error
     except OSError as error:
         raise LuftpauseError(f"can't read {path}: {error.strerror or error}", code="no_recorded_log") from error
     print(report.json() if as_json else report.text(runs))

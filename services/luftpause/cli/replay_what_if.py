@@ -1,7 +1,7 @@
 """What would a log's turns have gained or lost under other rules?"""
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -96,7 +96,13 @@ def _changed(recorded: Settings, policy: str | None, settings: list[str]) -> tup
     try:
         return msgspec.convert(msgspec.structs.asdict(recorded) | changes, Settings), changes
     except msgspec.ValidationError as error:
-        raise LuftpauseError(f"--set {' '.join(settings)}: {error}", code="bad_setting") from error
+        raise LuftpauseError(f"--set {' '.join(settings)}: {error}{_choices(str(error))}", code="bad_setting") from error
+
+
+def _choices(problem: str) -> str:
+    """The values that a setting may have, where they are words; `problem` ends in its path, as "at `$.stickiness`"."""
+    hint = get_type_hints(Settings).get(problem.rpartition("$.")[2].rstrip("`"))
+    return f"; write {' or '.join(get_args(hint))}" if get_origin(hint) is Literal else ""
 
 
 def _figures(engine: list[str]) -> dict[str, float]:

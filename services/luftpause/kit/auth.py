@@ -169,11 +169,11 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def warn_if_open(to: Log, host: str, known: Tokens, variable: str = TOKEN) -> None:
+def warn_if_open(to: Log, host: str, known: Tokens) -> None:
     """One line at the start of a service that takes everybody."""
     if not known.required:
         who = "everybody on this machine" if is_loopback(host) else "everybody who reaches this address"
-        to.warning(f"{variable} is not set: {who} may call", host=host)
+        to.warning(f"{TOKEN} is not set: {who} may call", host=host)
 
 
 def _digest(token: bytes) -> bytes:

@@ -105,7 +105,7 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
     specs = replicas.specs(config.replicas)
     tokens = auth.cluster_tokens(config.auth.tokens_file)
     credentials = control.server_credentials(config.auth, own.host)
-    auth.warn_if_open(log, own.host, tokens, auth.CLUSTER_TOKEN)
+    auth.warn_if_open(log, own.host, tokens)
     grpc_address = _free(own.host, own.grpc_port)
     sock = kit.listen(own.host, own.http_port, option="scheduler.http_port")
     state = initial(_settings(own), specs, monotonic())

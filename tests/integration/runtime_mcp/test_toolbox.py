@@ -227,7 +227,7 @@ async def test_a_server_that_is_not_there_delays_nothing_and_its_state_says_why(
         await until(lambda: all(state.error != "not connected yet" for state in tools.servers()))
         closed, absent = tools.servers()
         assert not closed.connected
-        assert "no-such-program" in absent.error
+        assert absent.error == f"{tmp_path / 'no-such-program'} can't be started: No such file or directory; are its command and cwd right?"
 
 
 async def test_an_old_server_that_dies_of_a_question_of_the_new_protocol_is_asked_in_the_old_one(tmp_path: Path):

@@ -86,3 +86,15 @@ def test_recording_says_where_and_what(tmp_path: Path):
 def test_one_page_twice_is_a_mistake():
     with pytest.raises(ValueError, match="names http://x:1 twice; its load would count double"):
         of({**BOUNDED, "load_from": ["http://x:1", "http://y", "http://x:1/metrics"]})
+
+
+def test_a_tokens_file_that_can_not_be_used_as_it_is_is_told(tmp_path: Path):
+    file = tmp_path / "tokens"
+    config = Config.model_validate({"auth": {"tokens_file": str(file)}})
+    both = {"LUFTPAUSE_TOKEN": "a" * 32, "LUFTPAUSE_CLUSTER_TOKEN": "b" * 32}
+    assert notes(config, both) == [f"auth.tokens_file: {file} can't be read by this user, or is not there"]
+    file.write_text("alice: " + "c" * 32)
+    assert notes(config, both) == []
+    needs = "auth.tokens_file needs {} too; not set here, set it where the services run"
+    assert notes(config, {"LUFTPAUSE_TOKEN": "a" * 32}) == [needs.format("LUFTPAUSE_CLUSTER_TOKEN")]
+    assert notes(config, {}) == [needs.format("LUFTPAUSE_TOKEN and LUFTPAUSE_CLUSTER_TOKEN")]

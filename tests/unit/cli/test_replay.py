@@ -124,7 +124,7 @@ def test_a_torn_last_line_is_told(tmp_path: Path) -> None:
     ("text", "message"),
     [
         (b"", "its first line is not that of a recorded log"),
-        (b"hello\n", "its first line is not that of a recorded log"),
+        (b"hello\n", r"log\.jsonl: its first line is not that of a recorded log"),
         (b'{"record":99}\n', "has version 99, this luftpause reads up to 1"),
         (b"".join(lines_of(up())) + b'{"event":"Odd","now":1.0}\n', r"event 4 \(line 5\) can't be read: .*Odd"),
         (lines_of([])[0].replace(b'"policy":"original"', b'"policy":"later"'), "start state can't be read: unknown policy 'later'"),
@@ -306,7 +306,7 @@ def test_the_command_compares_recorded_simulated_and_changed() -> None:
         (("--policy", "none"), "--policy none: unknown; known: guard, original"),
         (("--set", "stickyness=off"), "--set stickyness=off: give KEY=VALUE with one of policy, .*stickiness"),
         (("--set", "stickiness"), "--set stickiness: give KEY=VALUE"),
-        (("--set", "stickiness=maybe"), "--set stickiness=maybe: Invalid enum value 'maybe'"),
+        (("--set", "stickiness=maybe"), "--set stickiness=maybe: Invalid enum value 'maybe' - at .*; write (off or strict|strict or off)"),
         (("--set", "probe_seconds=soon"), "Expected `float`, got `str`"),
         (("--policy", "original", "--engine", "kv_tokens=-1"), "--engine kv_tokens=-1: must be a number above 0"),
         (("--policy", "original", "--engine", "speed=1"), "--engine speed=1: give KEY=VALUE with one of prefill_tokens_per_second"),

@@ -268,6 +268,8 @@ class Supervisor:
         cause: BaseException = error
         while isinstance(cause, BaseExceptionGroup):
             cause = cast("BaseExceptionGroup[BaseException]", cause).exceptions[0]
+        if self._config.command and isinstance(cause, FileNotFoundError | PermissionError | NotADirectoryError):
+            return f"{self._config.command} can't be started: {cause.strerror}; are its command and cwd right?"
         return f"no answer within {CONNECT_SECONDS:g} s" if isinstance(cause, TimeoutError) else _describe(cause)
 
 
