@@ -216,8 +216,10 @@ class DataplaneConfig(Section):
         default=4 * 2**20, description="A longer answer that is no stream passes unread."
     )
     stop_grace_seconds: Seconds = Field(default=30, description="After SIGTERM running streams have this long to finish.")
-    usage: Literal["observe", "ask"] = Field(
-        default="observe", description="`ask` requests usage from the engine and hides it from clients that did not."
+    usage: Literal["observe", "ask"] | None = Field(
+        default=None,
+        description="`ask` requests usage from the engine and hides it from clients that did not; not given: `ask` where the same file "
+        "sets `scheduler.policy: guard`, else `observe`.",
     )
     on_busy: Literal["hold", "pass"] = Field(
         default="hold", description="An engine that says its queue is full: hold again, or pass its answer."

@@ -1,6 +1,7 @@
 """What do client and scheduler see when an engine misbehaves?"""
 
 import asyncio
+import gzip
 import json
 import socket
 
@@ -433,6 +434,23 @@ async def test_every_framing_becomes_exactly_one(head: bytes, body: bytes, close
             assert (await client.ask(post())).status == 200, "our side of the connection goes on"
     assert scheduler.last("finished")[2] == "stop"
     assert engine.connections == (2 if closes else 1)
+
+
+@pytest.mark.parametrize("usage", ["observe", "ask"])
+async def test_a_compressed_answer_that_nobody_asked_for_passes_as_it_is(usage: str) -> None:
+    """Nothing is seen in it, so that it ends without a reason."""
+    squeezed = gzip.compress(GOOD)
+
+    async def behave(talk: Talk) -> None:
+        await talk.send(STREAM_HEAD[:-2] + b"Content-Encoding: gzip\r\n\r\n", chunked(squeezed[:9]), chunked(squeezed[9:]), b"0\r\n\r\n")
+
+    async with raw_engine(behave) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url))
+        async with running_plane(scheduler, usage=usage) as plane, client_of(plane) as client:
+            answer = await client.ask(post(STREAM_BODY, accept_encoding="gzip"))
+    assert engine.talks[0].header("accept-encoding") == "identity"
+    assert (answer.status, answer.headers["content-encoding"], answer.body, answer.complete) == (200, "gzip", squeezed, True)
+    assert scheduler.told() == ["ask", "started", "finished"]
 
 
 @pytest.mark.parametrize("more", [b"", b"content-type: text/event-stream\r\n", b"transfer-encoding: chunked\r\n", b"content-length: 5\r\n"])
