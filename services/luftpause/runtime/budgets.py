@@ -43,6 +43,8 @@ class Budgets:
         """Count the seconds of its budget from now on, if it has one that still counts."""
         if entry.limits is None or entry.limits.seconds is None or entry.run.exceeded is not None:
             return
+        if entry.run.state is RunState.CANCELLED:
+            return
         if entry.counting_since is None:
             entry.counting_since = self._clock()
         self._arm(entry, entry.limits.seconds)
@@ -83,8 +85,8 @@ class Budgets:
         self._timers.pop(entry.handle, None)
         if entry.run.exceeded is not None or entry.shown is None:
             return
-        if entry.run.state is RunState.CANCELLED and all(below.run.state.ended for below in subtree(entry)):
-            return  # nothing can ever run under it again
+        if entry.run.state is RunState.CANCELLED:
+            return  # its subtree was cancelled with it, and nothing can ever run under it again
         limit = passed(entry.limits, entry.subtree, entry.budget_seconds(self._clock()))
         if limit is not None:
             self.exceeded(entry, limit)

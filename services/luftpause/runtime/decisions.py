@@ -31,20 +31,34 @@ def _among_labels(answer: Json, model: str) -> Decision:
 
 
 def _of_classifier(answer: Json, model: str) -> Decision:
-    """The engine names the likeliest class only; the others are called by their numbers, such as `class 2`."""
+    """The engine names the likeliest class only, or none where its model's configuration has no names."""
     data: Any = answer.get("data")
     first: Any = data[0] if is_list(data) and data else None
     label: Any = first.get("label") if is_object(first) else None
-    if not isinstance(label, str):
-        raise TurnError("the classifier's answer names no label", retry_after_s=None)
-    found: Any = first.get("probs")
-    probs = [float(each) for each in found if _is_number(each)] if is_list(found) else []
-    if not probs:
+    named = isinstance(label, str) and bool(label)
+    found: Any = first.get("probs") if is_object(first) else None
+    probs = [float(each) if _is_number(each) else 0.0 for each in found] if is_list(found) else []
+    total = sum(probs)
+    if not total and not named:
+        raise TurnError("the classifier's answer has neither a label nor probabilities", retry_after_s=None)
+    if not total:
         return Decision(label, {label: 1.0}, (), model)
     likeliest = probs.index(max(probs))
-    total = sum(probs) or 1.0
-    names = {index: label if index == likeliest else f"class {index}" for index in range(len(probs))}
-    return Decision(label, {names[index]: each / total for index, each in enumerate(probs)}, (), model)
+    names = _class_names(label if named else "", likeliest, len(probs))
+    return Decision(names[likeliest], {name: each / total for name, each in zip(names, probs, strict=True)}, (), model)
+
+
+def _class_names(label: str, likeliest: int, count: int) -> list[str]:
+    """Distinct names of all classes by the one that is known: where it is a numbered one (`LABEL_1`), the others are so too.
+
+    Else they are called by their numbers: `class 2`.
+    """
+    stem = label.removesuffix(str(likeliest))
+    numbered = stem != label and not stem[-1:].isdecimal()
+    if numbered or not label:
+        return [f"{stem if numbered else 'class '}{index}" for index in range(count)]
+    kind = "class number" if label.startswith("class ") else "class"
+    return [label if index == likeliest else f"{kind} {index}" for index in range(count)]
 
 
 def _is_number(value: object) -> bool:

@@ -15,7 +15,7 @@ from luftpause.runtime.core.effects import AskModel, StartCall
 from luftpause.runtime.core.events import CallEnded, Event
 from luftpause.runtime.core.history import functions
 from luftpause.runtime.core.interpret import interpret
-from luftpause.runtime.core.retries import wait_seconds
+from luftpause.runtime.core.retries import spread_of, wait_seconds
 from luftpause.runtime.core.text import shorten, whole
 from luftpause.runtime.cpu_budget import CpuBudget
 from luftpause.runtime.entries import Effects, Entry
@@ -67,7 +67,7 @@ class Loop:
 
     async def _answer(self, entry: Entry, offered: dict[str, ToolSpec]) -> ModelAnswer | str:
         """What the model said, or why it can't be asked any more."""
-        created, failures = entry.run.created, 0
+        created, failures, tries = entry.run.created, 0, 0
         turn = ModelTurn(
             run=entry.handle,
             model=created.model,
@@ -83,12 +83,13 @@ class Loop:
             try:
                 return await self._model.ask(turn)
             except TurnError as error:
-                failures += not error.limited
+                failures, tries = failures + (not error.limited), tries + 1
                 wait = wait_seconds(
                     limited=error.limited,
                     retry_after_s=error.retry_after_s,
                     failures=failures,
                     retries_max=self._config.turn_retries_max,
+                    spread=spread_of(f"{entry.handle}/{entry.run.turns}", tries),
                 )
                 if wait is None:
                     return self._hopeless(entry, error, failures)

@@ -245,10 +245,10 @@ def _number(text: str) -> float:
 
 def _until(text: str) -> float:
     try:
-        date = parsedate_to_datetime(text)
-    except (ValueError, TypeError):
+        date = parsedate_to_datetime(text).astimezone(datetime.UTC)
+    except (ValueError, TypeError, OverflowError):
         return 0.0
-    return (date.astimezone(datetime.UTC) - datetime.datetime.now(datetime.UTC)).total_seconds()
+    return (date - datetime.datetime.now(datetime.UTC)).total_seconds()
 
 
 def _error_message(body: bytes) -> str:

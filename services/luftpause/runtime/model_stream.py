@@ -3,7 +3,7 @@
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 from luftpause.runtime.ports import Json, ModelAnswer, ModelCall
 
@@ -11,6 +11,7 @@ T = TypeVar("T")
 
 EVENT_BYTES_MAX: Final = 16 * 2**20
 CALLS_MAX: Final = 10_000
+LOOKS_MAX: Final = 16
 COUNT_MAX: Final = 2**53  # what JSON readers keep exactly
 
 
@@ -68,6 +69,7 @@ class _Call:
     name: str = ""
     given: Any = None  # by engines that don't send text
     text: list[str] = field(default_factory=list[str])
+    looks: int = 0
 
     @property
     def arguments(self) -> Any:
@@ -79,6 +81,30 @@ class _Call:
             self.text.append(arguments)
         elif arguments is not None:
             self.given = arguments
+
+    def meets(self, call_id: str, name: str, arguments: Any, *, indexed: bool) -> Literal["more", "again", "another"]:
+        """Is a delta with a `name` more of this call, the whole of it once more, or the beginning of another one?
+
+        Some engines send index 0 for every call, or none, or one id for all. Without both, a call said again can't be told from a second
+        one of its kind.
+        """
+        if not self.name:
+            return "more"
+        same = bool(call_id and call_id == self.id)
+        if (call_id and self.id and not same) or (not indexed and not same and name != self.name):
+            return "another"
+        if not self._is_over(name, arguments):
+            return "more"
+        return "again" if (indexed or same) and name == self.name and arguments == self.arguments else "another"
+
+    def _is_over(self, name: str, arguments: Any) -> bool:
+        """Are its arguments complete, and are these no more of them? Looked at a few times only: it costs as much as there is."""
+        begins = arguments.startswith("{") if isinstance(arguments, str) else arguments is not None
+        ends = self.given is not None or (bool(self.text) and self.text[-1].endswith("}"))
+        if not ends or not (begins or name != self.name) or self.looks == LOOKS_MAX:
+            return False
+        self.looks += 1
+        return _whole(self.arguments)
 
 
 class AnswerBuilder:
@@ -152,11 +178,17 @@ class AnswerBuilder:
     def _call(self, delta: Json) -> None:
         function = delta.get("function")
         body = cast("Json", function) if isinstance(function, dict) else {}
-        call_id, name = _str(delta.get("id")), _str(body.get("name"))
-        call = self._of(delta.get("index"), call_id, name)
-        call.id = call.id or call_id
-        call.name = call.name or name
-        call.add(self._counted(body.get("arguments")))
+        call_id, name, arguments = _str(delta.get("id")), _str(body.get("name")), self._counted(body.get("arguments"))
+        index = _index(delta.get("index"))
+        known = self._known(index)
+        meets = known.meets(call_id, name, arguments, indexed=index is not None) if known is not None and name else "more"
+        if meets == "again":
+            return
+        if known is None or meets == "another":
+            known = self._begin(index)
+        known.id = known.id or call_id
+        known.name = known.name or name
+        known.add(arguments)
 
     def _counted(self, piece: T) -> T:
         """Raises StreamError when the answer becomes too long."""
@@ -166,33 +198,34 @@ class AnswerBuilder:
             raise StreamError(f"the answer is longer than {limits}, so it was broken off", 413)
         return piece
 
-    def _of(self, index: object, call_id: str, name: str) -> _Call:
-        """The call that a delta belongs to. Some engines send index 0 for every call, or none."""
-        known = self._by_index.get(index) if isinstance(index, int) else (self._calls[-1] if self._calls else None)
-        begins = bool(name) and known is not None and self._is_another(known, call_id, name, indexed=isinstance(index, int))
-        if known is None or begins:
-            known = _Call()
-            self._calls.append(known)
-            if isinstance(index, int):
-                self._by_index[index] = known
-        return known
+    def _known(self, index: int | None) -> _Call | None:
+        """The call that a delta belongs to, if it begins none."""
+        if index is not None:
+            return self._by_index.get(index)
+        return self._calls[-1] if self._calls else None
 
-    @staticmethod
-    def _is_another(known: _Call, call_id: str, name: str, *, indexed: bool) -> bool:
-        if call_id and known.id:
-            return call_id != known.id
-        return not indexed and bool(known.name) and (name != known.name or _whole(known.arguments))
+    def _begin(self, index: int | None) -> _Call:
+        call = _Call()
+        self._calls.append(call)
+        if index is not None:
+            self._by_index[index] = call
+        return call
 
 
 def _raise_error(chunk: Json) -> None:
     error = chunk.get("error")
-    if error is None and chunk.get("object") == "error":
+    if error is None and (chunk.get("object") == "error" or _is_bare_error(chunk)):
         error = chunk
     if error is None or error is False:
         return
     body = cast("Json", error) if isinstance(error, dict) else {"message": error}
     message = body.get("message") or body.get("detail") or body.get("type") or "the engine gave no reason"
     raise StreamError(str(message), _status(body))
+
+
+def _is_bare_error(chunk: Json) -> bool:
+    """As frameworks below the engines write their own: `{"detail": "…"}`, `{"message": "…", "code": 500}`."""
+    return "choices" not in chunk and any(isinstance(chunk.get(key), str) for key in ("detail", "message"))
 
 
 def _status(error: Json) -> int:
@@ -209,6 +242,13 @@ def _status(error: Json) -> int:
 def _dicts(value: object) -> list[Json]:
     items = cast("list[object]", value) if isinstance(value, list) else []
     return [cast("Json", item) for item in items if isinstance(item, dict)]
+
+
+def _index(value: object) -> int | None:
+    """Some engines write it as a text, or as 1.0."""
+    if isinstance(value, str) and value.isdecimal():
+        value = float(value)
+    return int(value) if isinstance(value, int | float) and value == value and abs(value) < COUNT_MAX else None  # noqa: PLR0124  (NaN)
 
 
 def _str(value: object) -> str:

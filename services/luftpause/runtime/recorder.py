@@ -70,6 +70,8 @@ class Recorder:
         at, seconds, now = self._wall(), self.age(entry), self._clock()
         if isinstance(event, Finished):
             event = replace(event, at=at, seconds=seconds)
+            if event.state is RunState.CANCELLED:
+                event = replace(event, budget_seconds=entry.budget_seconds(now))
         passed: list[tuple[Entry, Passed]] = []
 
         def over(after: Run) -> tuple[Passed, float | None] | None:
@@ -83,7 +85,9 @@ class Recorder:
         done = self._journal.append(entry.handle, self._journal.seq(entry.handle), made.events)
         entry.spent(run, made.run)
         entry.run = made.run
-        if entry.counting_since is not None and any(isinstance(each, BudgetUsed) for each in made.events):
+        if entry.run.exceeded is not None or entry.run.state is RunState.CANCELLED:
+            entry.counting_since = None  # nothing can ever run under it again
+        elif entry.counting_since is not None and any(isinstance(each, BudgetUsed) for each in made.events):
             entry.counting_since = now
         done.add_done_callback(lambda future: self._on_disk(entry, made.run, future))
         for above, limit in passed:

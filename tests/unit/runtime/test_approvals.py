@@ -221,9 +221,8 @@ async def test_seconds_run_on_while_a_person_thinks(config: RuntimeConfig) -> No
         spawned = await runs.spawn(SpawnRequest("t", budget_seconds=1))
         await asked(runs, spawned.handle)
         view = await ended(runs, spawned.handle)
-    assert (view.state, view.error, view.pending_approvals, tools.made) == (
-        RunState.CANCELLED, "budget exceeded: seconds 1/1", (), [],
-    )  # fmt: skip
+    assert (view.state, view.pending_approvals, tools.made) == (RunState.CANCELLED, (), [])
+    assert (view.error or "").startswith("budget exceeded: seconds 1")
 
 
 async def test_a_task_is_found_again_by_its_id(config: RuntimeConfig) -> None:

@@ -164,6 +164,32 @@ async def test_seconds_bite_when_the_subtree_is_idle_and_a_completed_parents_go_
         assert not timers.bells
 
 
+@pytest.mark.parametrize("reason", ["exceeded", "cancelled"])
+async def test_the_seconds_of_a_budget_stand_still_when_nothing_can_run_under_it_any_more(config: RuntimeConfig, reason: str) -> None:
+    timers = Timers()
+    async with service(config, ScriptedModel(never), timers=timers) as runs:
+        top = (await runs.spawn(SpawnRequest("t", budget_seconds=10))).handle
+        await runs.spawn(SpawnRequest("t", parent=top))
+        if reason == "exceeded":
+            timers.pass_seconds(10)
+        else:
+            timers.pass_seconds(7)
+            await runs.cancel(top, None)
+        await ended(runs, top)
+        before = runs.view(top, None)
+        timers.pass_seconds(100)
+        assert runs.view(top, None).budget == before.budget
+    async with service(config, ScriptedModel(never), timers=timers) as runs:
+        timers.pass_seconds(100)
+        again = runs.view(top, None)
+        assert again.budget == before.budget
+        with pytest.raises(LuftpauseError, match="exceeded: seconds 10/10" if reason == "exceeded" else "was cancelled"):
+            await runs.spawn(SpawnRequest("t", parent=top))
+    assert before.budget is not None
+    assert before.budget.used.seconds == (10 if reason == "exceeded" else 7)
+    assert before.budget.exceeded == (BudgetKind.SECONDS if reason == "exceeded" else None)
+
+
 async def test_seconds_stand_still_while_the_runtime_is_down(config: RuntimeConfig) -> None:
     timers, model = Timers(), ScriptedModel(never)
     async with service(config, model, timers=timers) as runs:

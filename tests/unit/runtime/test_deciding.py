@@ -75,6 +75,28 @@ def test_a_classifier_names_the_likeliest_class_only() -> None:
     assert found.probabilities == pytest.approx({"class 0": 0.2, "spam": 0.7, "class 2": 0.1})
 
 
+@pytest.mark.parametrize(
+    ("label", "names"),
+    [
+        (None, ["class 0", "class 1", "class 2"]),
+        ("LABEL_1", ["LABEL_0", "LABEL_1", "LABEL_2"]),
+        ("1", ["0", "1", "2"]),
+        ("level 11", ["class 0", "level 11", "class 2"]),
+        ("class 0", ["class number 0", "class 0", "class number 2"]),
+    ],
+)
+def test_every_class_has_a_name_of_its_own(label: str | None, names: list[str]) -> None:
+    body = {"data": [{"index": 0, "label": label, "probs": [0.2, 0.7, 0.1], "num_classes": 3}]}
+    found = decision_of(json.dumps(body).encode(), "m")
+    assert found.label == names[1]
+    assert found.probabilities == pytest.approx(dict(zip(names, [0.2, 0.7, 0.1], strict=True)))
+
+
+def test_a_probability_that_is_no_number_moves_no_class() -> None:
+    found = decision_of(b'{"data": [{"label": "spam", "probs": [NaN, 0.25, 0.75]}]}', "m")
+    assert found.probabilities == {"class 0": 0.0, "class 1": 0.25, "spam": 0.75}
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"data": []}', b'{"label": "a"}', b'{"label": "a", "probabilities": {"b": 1}}'])
 def test_an_answer_that_decides_nothing_is_an_error(body: bytes) -> None:
     with pytest.raises(TurnError):

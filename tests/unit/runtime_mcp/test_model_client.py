@@ -165,6 +165,7 @@ async def test_a_429_is_limited_and_says_when_to_come_back():
         ({"retry-after": "nan"}, 1),
         ({"retry-after": "inf"}, 1),
         ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 1),
+        ({"retry-after": "Fri, 31 Dec 9999 23:59:59 -2359"}, 1),
         ({"retry-after": "411234"}, 411234),
         ({}, 1),
     ],

@@ -37,6 +37,21 @@ def call(arguments: Any = None, *, name: str | None = None, **more: Any) -> dict
         # neither index nor id, whole calls
         ([call('{"a":1}', name="f"), call('{"a":2}', name="f")], [("", "f", '{"a":1}'), ("", "f", '{"a":2}')]),
         ([call("{}", name="f"), call("{}", name="g")], [("", "f", "{}"), ("", "g", "{}")]),
+        # one index or one id for all calls
+        ([call('{"a":1}', name="f", index=0), call('{"a":2}', name="g", index=0)], [("", "f", '{"a":1}'), ("", "g", '{"a":2}')]),
+        ([call('{"a":1}', name="f", index=0), call('{"a":2}', name="f", index=0)], [("", "f", '{"a":1}'), ("", "f", '{"a":2}')]),
+        ([call('{"a":1}', name="f", id="x"), call('{"a":2}', name="f", id="x")], [("x", "f", '{"a":1}'), ("x", "f", '{"a":2}')]),
+        # a call that is said once more as a whole is made once
+        (
+            [call('{"a"', name="f", index=0, id="x"), call(":1}", index=0), call('{"a":1}', name="f", index=0, id="x")],
+            [("x", "f", '{"a":1}')],
+        ),
+        ([call('{"a":1}', name="f", index=0, id="x"), call("", name="f", index=0, id="x")], [("x", "f", '{"a":1}')]),
+        # an index that is no whole number
+        (
+            [call('{"a"', name="f", index="0"), call("{", name="g", index=1.0), call(":1}", index=0.0), call("}", index="1")],
+            [("", "f", '{"a":1}'), ("", "g", "{}")],
+        ),
         # arguments that are no text
         ([call({"a": 1}, name="f", index=0, id="x")], [("x", "f", {"a": 1})]),
         ([call(None, name="f", index=0, id="x"), call(None, index=0)], [("x", "f", None)]),

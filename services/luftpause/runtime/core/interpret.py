@@ -14,7 +14,7 @@ from luftpause.runtime.core.arguments import Accepted, Rejected, check, unchecke
 from luftpause.runtime.core.choose import matches
 from luftpause.runtime.core.events import Answered, AskedCall
 from luftpause.runtime.core.model import Run
-from luftpause.runtime.core.recover import recover
+from luftpause.runtime.core.recover import recover, without_response
 from luftpause.runtime.core.text import whole
 from luftpause.runtime.ports import ModelAnswer, ModelCall, ToolSpec
 
@@ -57,6 +57,8 @@ def interpret(run: Run, answer: ModelAnswer, offered: Mapping[str, ToolSpec], li
     elif not calls and run.recoveries < RECOVERIES_MAX and (found := limit(lambda: recover(content, offered), None)):
         content, recovered = found.text, True
         calls = tuple(ModelCall(id="", name=call.name, arguments=call.arguments) for call in found.calls)
+    elif calls:
+        content = without_response(content)
     notes: list[str] = []
     taken = history.used_ids(run)
     asked: list[AskedCall] = []

@@ -6,7 +6,7 @@ text around them they are as often an explanation.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -20,10 +20,17 @@ from luftpause.runtime.core.written import WrittenCall, calls_of
 CALLS_MAX: Final = 64
 LINES_TRIED_MAX: Final = 64
 MARKERS_TRIED_MAX: Final = 256
-_CODE: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+_CODE: Final = re.compile(r"```.*?(?:```|\Z)|^~~~.*?(?:^~~~|\Z)|``[^\n]+?``|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 _FENCE: Final = re.compile(r"```[A-Za-z0-9_+-]*[ \t]*\r?\n?(.*?)```", re.DOTALL)
-_RESPONSE: Final = re.compile(r"<tool_response>")
-_THOUGHT: Final = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+# How a tool's answer begins in the chat templates, and whoever speaks next: what a model writes from there on it made up.
+_RESPONSE: Final = re.compile(
+    r"<(?:tool|function)_(?:response|result)s?>|\[TOOL_RESULTS\]|<\|tool_response_start\|>|<\|(?:start_header_id|im_start)\|>"
+)
+_RESPONSE_LINE: Final = re.compile(rf"^[ \t]*(?:{_RESPONSE.pattern})", re.MULTILINE)
+# Templates may open the thought in the prompt, so that only its end is there, on a line's end.
+_THOUGHT: Final = re.compile(
+    r"\s*(?:<(?P<tag>think|thinking)>.*?</(?P=tag)>\s*)+|(?:(?!<think(?:ing)?>).)*?</think(?:ing)?>[ \t]*(?:\n|\Z)", re.DOTALL
+)
 _JSON_LINE: Final = re.compile(r"^[ \t]*(?=[{\[])", re.MULTILINE)
 
 
@@ -38,28 +45,39 @@ def recover(content: str, offered: Collection[str]) -> Recovered | None:
     """The calls in `content`; None: it is an answer."""
     if not offered:
         return None
-    thought = _THOUGHT.match(content)
+    thought = _THOUGHT.match(content) if "</think" in content else None
     body = content[thought.end() :] if thought else content
-    body = _RESPONSE.split(body, maxsplit=1)[0].strip()
-    unfenced = loose_json.unfence(body)
-    found = _marked(unfenced, offered) or _whole(unfenced, offered) or _fences(body, offered) or _end(body, offered)
-    if found is None or len(found.calls) > CALLS_MAX:
+    found = _marked(loose_json.unfence(body.strip()), offered) or _found(_RESPONSE.split(body, maxsplit=1)[0].strip(), offered)
+    if found is None and _RESPONSE.search(body):  # the mark may stand in an argument
+        found = _found(body.strip(), offered)
+    if found is None or len(found.calls) > CALLS_MAX or _RESPONSE.search(found.text):
         return None
     return Recovered((thought[0] + found.text if thought else found.text).strip(), found.calls)
 
 
+def without_response(content: str) -> str:
+    """The text beside an engine's own calls, without a tool response that the model made up, and all behind it."""
+    return _RESPONSE_LINE.split(content, maxsplit=1)[0].rstrip() if _RESPONSE_LINE.search(content) else content
+
+
+def _found(text: str, offered: Collection[str]) -> Recovered | None:
+    unfenced = loose_json.unfence(text)
+    return _marked(unfenced, offered) or _whole(unfenced, offered) or _fences(text, offered) or _end(text, offered)
+
+
 def _marked(text: str, offered: Collection[str]) -> Recovered | None:
-    """Calls behind a marker. Markers in code, unclosed ones and those with unknown names stay text."""
+    """Calls behind a marker, up to a made-up response. Markers in code, unclosed ones and those with unknown names stay text."""
     code = [match.span() for match in _CODE.finditer(text)]
     calls: list[WrittenCall] = []
     rest: list[str] = []
+    response: int | None = None
     kept = position = 0
     for _ in range(MARKERS_TRIED_MAX):
         opening = MARKERS.search(text, position)
-        if opening is None:
+        if opening is None or (response := _next_response(text, position, opening.start(), code)) is not None:
             break
         position = opening.end()
-        if any(start <= opening.start() < end for start, end in code):
+        if _within(opening.start(), code):
             continue
         found = calls_behind(text, opening)
         if found is None or any(call.name not in offered for call in found.calls):
@@ -69,8 +87,19 @@ def _marked(text: str, offered: Collection[str]) -> Recovered | None:
         kept = position = found.end
     if not calls:
         return None
-    rest.append(text[kept:])
+    if response is None:
+        response = _next_response(text, position, len(text), code)
+    rest.append(text[kept:response])
     return Recovered(WRAPPERS.sub("", "".join(rest)), tuple(calls))
+
+
+def _next_response(text: str, start: int, end: int, code: Sequence[tuple[int, int]]) -> int | None:
+    """Where the first made-up response that is not in code begins."""
+    return next((each.start() for each in _RESPONSE.finditer(text, start, end) if not _within(each.start(), code)), None)
+
+
+def _within(index: int, spans: Sequence[tuple[int, int]]) -> bool:
+    return any(start <= index < end for start, end in spans)
 
 
 def _whole(text: str, offered: Collection[str]) -> Recovered | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from luftpause.runtime.core.recover import Recovered, recover
+from luftpause.runtime.core.recover import Recovered, recover, without_response
 from luftpause.runtime.core.written import WrittenCall
 
 OFFERED = {"lookup", "add"}
@@ -106,9 +106,61 @@ def test_anything_else_stays_an_answer(content: str) -> None:
     assert recover(content, OFFERED) is None
 
 
-def test_a_made_up_response_and_what_is_built_on_it_are_dropped() -> None:
-    content = f"Let me see. <tool_call>{CALL}</tool_call><tool_response>42</tool_response>It is 42."
-    assert recover(content, OFFERED) == Recovered("Let me see.", (LOOKUP,))
+@pytest.mark.parametrize(
+    "written",
+    [
+        f"<tool_call>{CALL}</tool_call><tool_response>42</tool_response>It is 42.",
+        f"<tool_call>{CALL}</tool_call><|im_end|>\n<|im_start|>user\n<tool_response>42</tool_response>It is 42.",
+        f"<tool_call>{CALL}</tool_call><tool_response>42</tool_response><tool_call>{CALL}</tool_call>",
+        f"[TOOL_CALLS][{CALL}][TOOL_RESULTS]42[/TOOL_RESULTS]It is 42.",
+        '<function=lookup>{"q": 1}</function><|eom_id|><|start_header_id|>ipython<|end_header_id|>\n\n42<|eot_id|>',
+        "<|tool_call_start|>[lookup(q=1)]<|tool_call_end|><|tool_response_start|>42<|tool_response_end|>It is 42.",
+        f"\n{CALL}\n<function_results>42</function_results>\nIt is 42.",
+    ],
+)
+def test_a_made_up_response_and_what_is_built_on_it_are_dropped(written: str) -> None:
+    assert recover(f"Let me see. {written}", OFFERED) == Recovered("Let me see.", (LOOKUP,))
+
+
+@pytest.mark.parametrize("form", ["{}", "<tool_call>{}</tool_call>", "[TOOL_CALLS][{}]", "I write it.\n{}", "```json\n{}\n```"])
+@pytest.mark.parametrize("mark", ["<tool_response>", "[TOOL_RESULTS]", "<|im_start|>"])
+def test_what_looks_like_a_response_may_stand_in_an_argument(form: str, mark: str) -> None:
+    call = CALL.replace("1", f'"what is {mark} for?"')
+    found = recover(form.replace("{}", call), OFFERED)
+    assert found is not None
+    assert found.calls == (WrittenCall("lookup", {"q": f"what is {mark} for?"}),)
+
+
+@pytest.mark.parametrize("form", [CALL, f"<tool_call>{CALL}</tool_call>", f"```json\n{CALL}\n```"])
+@pytest.mark.parametrize(
+    "thought", ["<think>Which?</think>", "<thinking>Which?</thinking>", "Which?\n</think>", "<think>a</think>\n<think>b</think>"]
+)
+def test_a_call_is_looked_for_behind_the_thoughts(thought: str, form: str) -> None:
+    assert recover(f"{thought}\n{form}", OFFERED) == Recovered(thought, (LOOKUP,))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"I could write <tool_call>{CALL}</tool_call> here.\n</think>\nThe answer is 4.",
+        f"<think>a</think><think>or <tool_call>{CALL}</tool_call></think>The answer is 4.",
+        f"<thinking>or <tool_call>{CALL}</tool_call></thinking>The answer is 4.",
+        f"~~~\n<tool_call>{CALL}</tool_call>\n~~~\nis the form.",
+        f"Write ``<tool_call>{CALL}</tool_call>``.",
+    ],
+)
+def test_what_stands_in_thoughts_or_code_is_no_call(content: str) -> None:
+    assert recover(content, OFFERED) is None
+
+
+def test_an_end_of_thought_in_an_argument_ends_none() -> None:
+    content = '<tool_call>{"name": "lookup", "arguments": {"q": "</think>"}}</tool_call>'
+    assert recover(content, OFFERED) == Recovered("", (WrittenCall("lookup", {"q": "</think>"}),))
+
+
+def test_a_made_up_response_beside_an_engines_own_calls_is_dropped() -> None:
+    assert without_response("I look.\n<tool_response>\n42\n</tool_response>\nIt is 42.") == "I look."
+    assert without_response("The tag <tool_response> is explained there.") == "The tag <tool_response> is explained there."
 
 
 def test_without_offered_tools_nothing_is_recovered() -> None:

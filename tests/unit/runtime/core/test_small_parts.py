@@ -7,7 +7,7 @@ import pytest
 
 from luftpause.runtime.core.choose import allowed
 from luftpause.runtime.core.recover import recover
-from luftpause.runtime.core.retries import wait_seconds
+from luftpause.runtime.core.retries import spread_of, wait_seconds
 from luftpause.runtime.core.text import shorten, whole, whole_json
 from tests.support.agents import spec
 
@@ -38,7 +38,9 @@ def test_a_cut_text_says_so() -> None:
     [
         (True, None, 0, 1.0),
         (True, 7.0, 0, 7.0),
-        (True, 0.0, 9, 0.0),
+        (True, 0.0, 9, 0.1),
+        (True, 1e-300, 9, 0.1),
+        (True, 0.25, 9, 0.25),
         (True, -1.0, 0, 1.0),
         (True, math.inf, 0, 1.0),
         (True, 1e300, 0, 86_400.0),
@@ -54,7 +56,19 @@ def test_a_cut_text_says_so() -> None:
 def test_a_turn_without_an_answer_is_tried_again_after(
     limited: bool, retry_after_s: float | None, failures: int, wait: float | None
 ) -> None:
-    assert wait_seconds(limited=limited, retry_after_s=retry_after_s, failures=failures, retries_max=3) == wait
+    def waits(spread: float) -> float | None:
+        return wait_seconds(limited=limited, retry_after_s=retry_after_s, failures=failures, retries_max=3, spread=spread)
+
+    assert waits(0.0) == wait
+    assert waits(0.5) == (None if wait is None else pytest.approx(wait + min(wait / 8, 2.5)))
+
+
+def test_runs_that_failed_together_come_back_one_by_one_and_each_the_same_whenever_it_is_asked() -> None:
+    spreads = sorted(spread_of(f"run_{number}", 1) for number in range(1000))
+    assert all(0 <= each < 1 for each in spreads)
+    assert all(abs(each - index / 1000) < 0.06 for index, each in enumerate(spreads)), "evenly spread"
+    assert len({spread_of("run_1", tries) for tries in range(100)}) == 100
+    assert spread_of("run_1", 1) == spread_of("run_1", 1)
 
 
 def test_tools_are_chosen_by_name_glob_original_name_or_server() -> None:
