@@ -5,6 +5,7 @@ call made. Directives in the task override (engine_directives).
 """
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ CALLS_MAX = 3  # of a run whose task orders nothing
 ANSWER_TOKENS_MIN, ANSWER_TOKENS_MAX = 30, 90
 TOPIC_CHARACTERS = 80
 EXCERPT_CHARACTERS = 240
+_BLOCKS = re.compile(r"(?:\s*<([\w-]+)>.*?</\1>)*", re.DOTALL)  # matched at the beginning only: linear
 _CLOSINGS = (
     "The sources agree on the main point.",
     "The figures should be read with care, since the sources count differently.",
@@ -197,7 +199,8 @@ def _excerpt(result: str) -> str:
 
 
 def _topic(task: str) -> str:
-    line = " ".join(task.split()).rstrip(".?! ")
+    """What a person asked: harnesses put blocks such as <system-reminder>…</system-reminder> before it."""
+    line = " ".join((_BLOCKS.sub("", task, count=1).strip() or task).split()).rstrip(".?! ")
     if len(line) <= TOPIC_CHARACTERS:
         return line
     return line[:TOPIC_CHARACTERS].rsplit(" ", 1)[0] + " …"

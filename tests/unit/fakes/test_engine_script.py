@@ -47,6 +47,17 @@ def test_without_tools_it_answers_at_once_and_names_the_task() -> None:
     assert "How tall are herons" in found.text
 
 
+def test_the_answer_names_what_a_person_asked_and_not_what_a_harness_put_before_it() -> None:
+    reminder = "<system-reminder>\nAs you answer <b>all</b> questions …\n</system-reminder>\n"
+    for task, named in (
+        (f"{reminder}Say hello.", "“Say hello”"),
+        (f"{reminder}{reminder}Say hello. <x>", "“Say hello. <x>”"),
+        ("<cwd>/tmp</cwd>", "“<cwd>/tmp</cwd>”"),
+        ("Is 1 < 2?", "“Is 1 < 2”"),
+    ):
+        assert f"On the task {named}:" in said(task, tools=()).text
+
+
 def test_the_answer_tells_what_the_tools_returned() -> None:
     found = said("How tall? [calls=2]", "On one: The almanac lists 12.", "On two: The guide names 7.")
     assert "The almanac lists 12." in found.text
