@@ -5,9 +5,10 @@ An `Attempt` is one placement of a turn. Until it passes the head on, the turn c
 
 from typing import TYPE_CHECKING, Final
 
-from luftpause.dataplane.connection import AnswerHead, Connection
+from luftpause.dataplane.answer_head import AnswerHead
+from luftpause.dataplane.connection import Connection
 from luftpause.dataplane.gate import Verdict, judge, needs_look
-from luftpause.dataplane.observe import Observer, Unread
+from luftpause.dataplane.observe import EventStream, Observer, Unread, WholeJson
 from luftpause.dataplane.passing import Emit, Passing
 from luftpause.dataplane.responses import CLOSE
 from luftpause.dataplane.seen_chat import is_usage_only
@@ -181,7 +182,7 @@ class Attempt:
         self.passed = True
         turn.passed()
         stream = head.kind == EVENT_STREAM
-        self._observer = turn.observer(head, stream=stream)
+        self._observer = self._observing(head, stream=stream)
         hide = EventFilter(is_usage_only, turn.relay.config.event_bytes_max) if turn.hides_usage and stream else None
         passing = Passing(head, turn.version, hide, begun=begun)
         self._emit = passing.emit
@@ -197,6 +198,14 @@ class Attempt:
         if stream and not head.caches:
             ours += b"cache-control: no-cache\r\n"
         return b"%b%b%b%b%b\r\n" % (head.lines, ours, conn.more, passing.framing, b"" if conn.keeps else CLOSE)
+
+    def _observing(self, head: AnswerHead, *, stream: bool) -> Observer:
+        config = self._turn.relay.config
+        if not 200 <= head.status < 300:
+            return Unread()
+        if stream:
+            return EventStream(self._turn.api.seen(), config.event_bytes_max)
+        return WholeJson(self._turn.api.seen(), config.answer_bytes_max) if head.kind == JSON else Unread()
 
     def _report(self) -> None:
         seen, turn = self._observer.seen, self._turn

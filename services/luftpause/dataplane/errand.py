@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from luftpause.dataplane.connection import AnswerHead, Connection
+from luftpause.dataplane.answer_head import AnswerHead
+from luftpause.dataplane.connection import Connection
 from luftpause.dataplane.outgoing import engine_request, forwarded
 from luftpause.dataplane.passing import Passing
 from luftpause.dataplane.rejection import Rejection

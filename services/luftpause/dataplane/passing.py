@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from luftpause.dataplane.connection import BODILESS, AnswerHead
+from luftpause.dataplane.answer_head import BODILESS, AnswerHead
 from luftpause.dataplane.framing import Chunked, Counted
 from luftpause.dataplane.responses import CHUNKED, LAST_CHUNK, chunk
 from luftpause.dataplane.sse import EventFilter

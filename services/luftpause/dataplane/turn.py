@@ -8,19 +8,19 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from luftpause.dataplane.attempt import JSON, Attempt
+from luftpause.dataplane.attempt import Attempt
 from luftpause.dataplane.chat import ask_for_usage
-from luftpause.dataplane.connection import AnswerHead
 from luftpause.dataplane.digest import body_hash
 from luftpause.dataplane.early import Early, rejection_of
 from luftpause.dataplane.formats import Format
-from luftpause.dataplane.identify import Identity, Reading, identify
-from luftpause.dataplane.observe import EventStream, Observed, Observer, Unread, WholeJson
+from luftpause.dataplane.identify import identify
+from luftpause.dataplane.observe import Observed
 from luftpause.dataplane.outgoing import engine_request, forwarded
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import refusal
 from luftpause.dataplane.sweep import NEVER
-from luftpause.dataplane.turns import Ask, Placement, Refusal, ReturnReason
+from luftpause.dataplane.turn_words import ask_of, held_lines, name_lines, placed_lines
+from luftpause.dataplane.turns import Placement, Refusal, ReturnReason
 from luftpause.kit import ids
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ NEW, HELD, PLACED, SENT, OVER = Stage  # a name of the module costs a tenth of a
 
 class Turn:
     __slots__ = (
-        "_api", "_attempt", "_body", "_conn", "_died", "_early", "_headers", "_held_at", "_hold_reason", "_no_place", "_placement", "_run",
-        "_stage", "_target", "_unreachable", "deadline", "hides_usage", "id", "relay", "stores", "told_first_token", "version",
+        "_attempt", "_body", "_conn", "_died", "_early", "_headers", "_held_at", "_hold_reason", "_no_place", "_placement", "_run",
+        "_stage", "_target", "_unreachable", "api", "deadline", "hides_usage", "id", "relay", "stores", "told_first_token", "version",
     )  # fmt: skip
 
     def __init__(self, relay: "Relay", conn: "Client", request: "Request", api: Format) -> None:
         self.relay = relay
         self._conn = conn
-        self._api = api
+        self.api = api
         self.version = request.version
         self._body = request.body
         _, mark, query = request.target.partition(b"?")
@@ -80,7 +80,7 @@ class Turn:
         if isinstance(identity, Rejection):
             self.reject(identity)
             return
-        reading = self._api.read(self._body, self.relay.key)
+        reading = self.api.read(self._body, self.relay.key)
         if isinstance(reading, Rejection):
             self.reject(reading)
             return
@@ -98,34 +98,15 @@ class Turn:
         self.relay.enter(self)
         if reading.stream and self.relay.config.hold_keepalive_s:
             self._early = Early(self, self._conn, self.relay.sweep.now, self.relay.config.hold_keepalive_s)
-        self.relay.scheduler.ask(self._ask(identity, reading, fresh_run, body_bytes, hashed), self)
-
-    def _ask(self, identity: Identity, reading: Reading, fresh_run: str, body_bytes: int, hashed: bytes) -> Ask:
-        return Ask(
-            turn=self.id,
-            fresh_run=fresh_run,
-            model=reading.model,
-            turn_class=identity.turn_class,
-            caller=identity.caller,
-            run=identity.run,
-            parent=identity.parent,
-            kind=self._api.kind,
-            api=self._api.api,
-            tool_call_ids=reading.tool_call_ids,
-            head_digest=reading.head_digest,
-            previous_response=reading.previous_response,
-            body_hash=hashed,
-            traceparent=identity.traceparent,
-            principal=identity.principal,
-            body_bytes=body_bytes,
-        )
+        ask = ask_of(self.api, identity, reading, turn=self.id, fresh_run=fresh_run, body_bytes=body_bytes, body_hash=hashed)
+        self.relay.scheduler.ask(ask, self)
 
     def reject(self, rejection: Rejection) -> None:
         """Answer with an error. Nothing of an engine's answer has gone on."""
         early = self._early
         self._over()
         if early is not None and early.begun:
-            early.fail(self._api.error_event(rejection))
+            early.fail(self.api.error_event(rejection))
             return
         conn = self._conn
         more = conn.more + self.ours() if self._run else conn.more
@@ -233,36 +214,15 @@ class Turn:
             scheduler.finished(self.id, seen.finish_reason, seen.usage, paused=seen.paused, tool_call_ids=seen.ids)
         self._over()
 
-    def observer(self, head: AnswerHead, *, stream: bool) -> Observer:
-        config = self.relay.config
-        if not 200 <= head.status < 300:
-            return Unread()
-        if stream:
-            return EventStream(self._api.seen(), config.event_bytes_max)
-        return WholeJson(self._api.seen(), config.answer_bytes_max) if head.kind == JSON else Unread()
-
     def ours(self) -> bytes:
         """The header lines that say what happened to the turn."""
-        placement = self._placement
-        if placement is None:
-            return self.names() + self._held_lines()
-        reason = b"x-luftpause-hold-reason: %b\r\n" % placement.hold_reason.encode() if placement.hold_reason else b""
-        return (
-            b"x-luftpause-run-id: %b\r\nx-luftpause-turn-id: %b\r\nx-luftpause-replica: %b\r\nx-luftpause-held-ms: %d\r\n"
-            b"%bx-accel-buffering: no\r\n"
-        ) % (self._run.encode(), self.id.encode(), placement.replica.name.encode(), placement.held_ms, reason)
+        if self._placement is not None:
+            return placed_lines(self.id, self._placement)
+        return self.names() + held_lines(self._held_at, self._hold_reason)
 
     def names(self) -> bytes:
         """The header lines with the ids that are known."""
-        run = b"x-luftpause-run-id: %b\r\n" % self._run.encode() if self._run else b""
-        return b"%bx-luftpause-turn-id: %b\r\n" % (run, self.id.encode())
-
-    def _held_lines(self) -> bytes:
-        """How long a turn was held that never had a place, and why."""
-        if self._held_at == NEVER:
-            return b""
-        held_ms = (time.monotonic() - self._held_at) * 1000
-        return b"x-luftpause-held-ms: %d\r\nx-luftpause-hold-reason: %b\r\n" % (held_ms, self._hold_reason.encode())
+        return name_lines(self.id, self._run)
 
     def waits_for(self) -> bytes:
         """Why it is held; empty: it is not."""

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from luftpause.dataplane.connection import Connection, Heads, Receiver
+from luftpause.dataplane.answer_head import Heads
+from luftpause.dataplane.connection import Connection, Receiver
 from luftpause.dataplane.flows import Flow, Flows
 from luftpause.dataplane.sweep import Sweep
 from luftpause.dataplane.turns import Replica
