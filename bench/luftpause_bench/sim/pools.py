@@ -69,7 +69,8 @@ class Pool:
         elif more is not None and (load is not None or not self.measured):
             reached = max(self.peak, self.flying + reserved) >= more - 1
             stepwise = settings.cap_release == "stepwise"
-            self.most = more if reached and stepwise else None
+            quiet = load is not None and 2 * max(self.flying, load.running) < more  # it may double, for those that are paused there
+            self.most = (2 * more if quiet else more) if reached and stepwise else None
             self.lifted = stepwise and not reached  # more places may have been kept than are known here
         if load is not None:
             self.measured, self.load_at = True, now
