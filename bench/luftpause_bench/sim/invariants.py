@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from luftpause.scheduler.core.decide import decide
-from luftpause.scheduler.core.decisions import Expire, Place, Step
+from luftpause.scheduler.core.decisions import Expire, Held, Place, Step
 from luftpause.scheduler.core.events import (
     ConfigChanged,
     Event,
@@ -43,6 +43,7 @@ class Watcher:
         self.events = 0
         self.recounted = 0  # events until the last recount that found nothing wrong
         self.placed = 0
+        self.placed_runs: dict[tuple[str, str], float] = {}  # (run, principal): when a turn of it was last placed, whoever still waited
         self.on_recount = lambda: None
         self.unreported: set[str] = set()  # turns whose end was lost on its way
         self._world = world
@@ -83,6 +84,8 @@ class Watcher:
         after = step.state
         placed = [decision for decision in step.decisions if isinstance(decision, Place)]
         self.placed += len(placed)
+        for place in placed:
+            self.placed_runs[place.run, after.turns[place.turn].principal] = self._world.now
         self._auditor.check(event, step)
         if before.turns is not after.turns:
             self._nothing_expires_that_was_reported(before, step)
@@ -93,10 +96,7 @@ class Watcher:
                 home_is_kept(before, event, after, place)
             if len(fresh) == 1 and after.settings.policy == "original":
                 first_in_order(before, after, fresh[0])
-            shares = after.settings.batch_min_share > 0.0
-            batch = set[str]() if shares else {place.replica for place in fresh if _is_batch(after.turns[place.turn])}
-            if batch:
-                interactive_goes_first(before, after, batch, goes_on=bool(before.dirty))
+            interactive_goes_first(before, after, fresh, goes_on=bool(before.dirty) or _due_first(event, step, fresh))
         if after.open and not after.dirty:
             nobody_waits_in_vain(after)
         waiting = self.events - self.recounted
@@ -226,11 +226,14 @@ def first_in_order(before: State, after: State, place: Place) -> None:
             assert mine <= (flying, arrival), f"turn {place.turn} went before {other}: {mine} against {(flying, arrival)}"
 
 
-def interactive_goes_first(before: State, after: State, batch: set[str], *, goes_on: bool) -> None:
-    """No batch turn starts at a replica while an interactive turn that fits there is held.
+def interactive_goes_first(before: State, after: State, fresh: list[Place], *, goes_on: bool) -> None:
+    """No batch turn starts at a replica while an interactive turn that fits there is held, unless batch has a share.
 
-    A step that `goes_on` with places that the last one had to leave makes them before it takes a new turn.
+    A step that `goes_on` with places that the last one had to leave, or that are due by time, makes them before it takes a new turn.
     """
+    batch = {place.replica for place in fresh if _is_batch(after.turns[place.turn])}
+    if not batch or after.settings.batch_min_share > 0.0:
+        return
     d = thaw(after)
     for key in after.queue_keys:
         if key.turn_class != INTERACTIVE or key.kind != GENERATIVE:
@@ -238,6 +241,14 @@ def interactive_goes_first(before: State, after: State, batch: set[str], *, goes
         fits = batch & {replica.name for replica in candidates(d, key)}
         held = next((turn for turn in _held_in(after, key) if _was_there(before, turn, goes_on=goes_on)), None) if fits else None
         assert held is None, f"batch started at {sorted(fits)} while {held and held.id} was held"
+
+
+def _due_first(event: Event, step: Step, fresh: list[Place]) -> bool:
+    """Was all this placed because of what was due before the event, whose turn was told only then that it is held?"""
+    if not isinstance(event, TurnRequested):
+        return False
+    told = next((at for at, decision in enumerate(step.decisions) if isinstance(decision, Held) and decision.turn == event.turn), None)
+    return told is not None and all(step.decisions.index(place) < told for place in fresh)
 
 
 def _was_there(before: State, turn: Turn, *, goes_on: bool) -> bool:

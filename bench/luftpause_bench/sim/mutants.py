@@ -59,12 +59,12 @@ MUTANTS: Final = (
     Mutant("home not recalled", "after a restart runs have no home", mutations.home_not_recalled, (4,)),
     Mutant("failure frees nothing", "a turn that failed keeps its place", mutations.no_place_freed_on_failure, (1,)),
     Mutant("expiry frees nothing", "a turn that expired keeps its place", mutations.expired_but_still_counted, (8,)),
-    Mutant("abandoned but held", "a turn whose client left stays in its queue", mutations.abandoned_but_still_held, (0,)),
+    Mutant("abandoned but held", "a turn whose client left stays in its queue", mutations.abandoned_but_still_held, (2,)),
     Mutant(
         "given back in a circle",
         "a turn goes again to a replica that it could not reach",
         mutations.given_back_to_where_it_came_from,
-        (33,),
+        (36,),
     ),
     Mutant("suspicion ignored", "a replica that a dataplane could not reach gets its turns", mutations.suspicion_is_ignored, (36,)),
     Mutant("one miss is death", "one missed probe makes a replica unhealthy", mutations.one_miss_is_death, (13,)),
@@ -79,5 +79,5 @@ MUTANTS: Final = (
     Mutant("batch gets no share", "batch_min_share is ignored", mutations.batch_gets_no_share, (4,)),
     Mutant("holds have no end", "hold_seconds_max is ignored", mutations.holds_have_no_end, (18,)),
     Mutant("any number is held", "held_turns_max and held_turns_per_caller_max are ignored", mutations.any_number_is_held, (2,)),
-    Mutant("a star fits nothing", "models with * in their name are served by nobody", mutations.one_star_fits_nothing, (12,)),
+    Mutant("a star fits nothing", "models with * in their name are served by nobody", mutations.one_star_fits_nothing, (16,)),
 )

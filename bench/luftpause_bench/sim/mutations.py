@@ -133,11 +133,10 @@ def busiest_caller_first() -> tuple[Change, ...]:
 
 
 def arrival_not_inherited() -> tuple[Change, ...]:
-    def inherited(d: Draft, turn: Turn) -> float:
-        del d
-        return turn.arrived
+    def twin_of(d: Draft, turn: Turn) -> None:
+        del d, turn
 
-    return ((twins, "inherited", inherited),)
+    return ((twins, "twin_of", twin_of),)
 
 
 # ---- homes and identity -----------------------------------------------------------------------------------------
@@ -342,7 +341,7 @@ def any_number_is_held() -> tuple[Change, ...]:
 
 
 def one_star_fits_nothing() -> tuple[Change, ...]:
-    return ((serving, "_fits", _never),)
+    return ((serving, "fits", _never),)
 
 
 def _never(*_: Any) -> bool:

@@ -13,7 +13,7 @@ from luftpause.scheduler.core.queues import servers_of
 from luftpause.scheduler.core.runs import put_run, run_key, store_run
 from luftpause.scheduler.core.tombstones import ended_at
 from luftpause.scheduler.core.turns import end
-from luftpause.scheduler.core.twins import inherited
+from luftpause.scheduler.core.twins import inherit, twin_of
 from luftpause.scheduler.core.verdicts import RUN_ENDED, Refusal, candidates, verdict
 
 
@@ -83,8 +83,9 @@ def admit(d: Draft, turn: Turn) -> None:
     asked = turn.arrived
     if d.settings.hold_seconds_max is not None:
         turn = replace(turn, hold_until=asked + d.settings.hold_seconds_max)
-    if d.twins:
-        turn = replace(turn, arrived=inherited(d, turn))
+    twin = twin_of(d, turn) if d.twins else None
+    if twin is not None:
+        turn = replace(turn, arrived=min(twin.arrived, turn.arrived))
     if turn.kind == GENERATIVE:
         key = run_key(turn.principal, turn.run_id)
         turn = replace(turn, run=key)
@@ -97,6 +98,8 @@ def admit(d: Draft, turn: Turn) -> None:
             run = replace(run, turn_class=turn.turn_class, caller=turn.caller, seen=d.now, asked=asked, ended=False)
             store_run(d, carried(d, run, turn))
     place_or_hold(d, turn)
+    if twin is not None and turn.id in d.turns:  # one that is refused inherits nothing: its next try does
+        inherit(d, twin)
 
 
 # ---- whose is it? -----------------------------------------------------------------------------------------------

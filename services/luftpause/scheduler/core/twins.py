@@ -5,14 +5,13 @@ from luftpause.scheduler.core.model import GENERATIVE, Timer, Turn, Twin, TwinKe
 from luftpause.scheduler.core.runs import run_key
 
 
-def inherited(d: Draft, turn: Turn) -> float:
-    """The arrival of a twin that was abandoned while held, if there is one: load balancers cut silent connections."""
+def twin_of(d: Draft, turn: Turn) -> Twin | None:
+    """A twin that was abandoned while held, whose arrival this turn may have: load balancers cut silent connections."""
     for key in _twin_keys(turn):
         for twin in d.twins.get(key, ()):
             if twin.until >= d.now:
-                _drop_twin(d, twin)
-                return min(twin.arrived, turn.arrived)
-    return turn.arrived
+                return twin
+    return None
 
 
 def _twin_keys(turn: Turn) -> tuple[TwinKey, ...]:
@@ -30,8 +29,8 @@ def leave_twin(d: Draft, turn: Turn) -> None:
         _put_twins(d, key, (*known, twin))
 
 
-def _drop_twin(d: Draft, twin: Twin) -> None:
-    """It is inherited once, whichever key it was found by."""
+def inherit(d: Draft, twin: Twin) -> None:
+    """It has been inherited, once, whichever key it was found by."""
     for key in twin.keys:
         _put_twins(d, key, tuple([other for other in d.twins.get(key, ()) if other != twin]))
 
