@@ -1,6 +1,7 @@
 """What does the fake engine answer, and how is it told to answer otherwise?"""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -74,6 +75,15 @@ def test_the_calls_of_a_run_differ_from_each_other_and_from_another_tasks() -> N
 def test_left_to_itself_it_asks_and_never_deletes() -> None:
     tools = (tool("delete_note", id={"type": "string"}), tool("deep_search"), tool("fakes__lookup"))
     assert {said(f"Task {number}", tools=tools).calls[0].name for number in range(20)} == {"fakes__lookup"}
+
+
+@pytest.mark.parametrize("name", ["cmd", "command", "script", "code"])
+@pytest.mark.parametrize("schema", [{"type": "string"}, {"type": "array", "items": {"type": "string"}}])
+def test_words_of_the_task_never_become_a_command(name: str, schema: dict) -> None:
+    shell = tool("shell", **{name: schema})
+    found = json.loads(said("What does `rm -rf ~` do; and $(reboot)?", tools=(shell,)).calls[0].arguments)[name]
+    (line,) = [found] if schema["type"] == "string" else found
+    assert re.fullmatch(r"echo note-[0-9a-f]{4}-0", line)
 
 
 @pytest.mark.parametrize(
