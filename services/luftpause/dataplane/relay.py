@@ -35,7 +35,7 @@ class Relay:
         self.turns: set[Turn | Errand] = set()
         self.stored = StoredRoutes(self)
         self.deadline = 0.0  # always due: the sweep passes on which replicas delivered
-        self._stopping = False
+        self.stopping: Rejection | None = None  # why turns get no place any more
         self._rotation = 0
         self._empty = asyncio.Event()  # looked at only when it stops
         sweep.watch(self)
@@ -57,8 +57,8 @@ class Relay:
         return serve
 
     def take(self, turn: Turn, request: Request) -> None:
-        if self._stopping:
-            turn.reject(STOPPING)
+        if self.stopping is not None:
+            turn.reject(self.stopping)
         else:
             turn.begin(request)
 
@@ -67,7 +67,7 @@ class Relay:
 
     def leave(self, turn: Turn | Errand) -> None:
         self.turns.discard(turn)
-        if self._stopping and not self.turns:
+        if self.stopping is not None and not self.turns:
             self._empty.set()
 
     def expire(self, now: float) -> None:
@@ -76,7 +76,7 @@ class Relay:
 
     def stop(self) -> None:
         """Held turns, and those that come from now on, are answered with 503; the others go on."""
-        self._stopping = True
+        self.stopping = STOPPING
         for turn in tuple(self.turns):
             turn.stop_waiting(STOPPING)
 

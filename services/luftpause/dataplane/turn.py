@@ -174,7 +174,7 @@ class Turn:
     def busy(self) -> None:
         self._stage = HELD
         self._attempt = None
-        self.relay.scheduler.give_back(self.id, ReturnReason.BUSY)
+        self._give_back(ReturnReason.BUSY)
 
     def broken(self, reason: str, why: str) -> None:
         """The engine has the turn and no good answer came; after the head went on the client must see that."""
@@ -242,10 +242,14 @@ class Turn:
         self._attempt = None
         self.deadline = self.relay.sweep.now + self.relay.config.failover_seconds
         self.relay.sweep.watch(self)
-        scheduler = self.relay.scheduler
         if self._placement is not None:
-            scheduler.suspect(self._placement.replica.name, reason)
-        scheduler.give_back(self.id, ReturnReason.UNREACHABLE)
+            self.relay.scheduler.suspect(self._placement.replica.name, reason)
+        self._give_back(ReturnReason.UNREACHABLE)
+
+    def _give_back(self, reason: ReturnReason) -> None:
+        self.relay.scheduler.give_back(self.id, reason)
+        if self.relay.stopping is not None:
+            self.stop_waiting(self.relay.stopping)
 
     def expire(self, now: float) -> None:
         self._give_up()

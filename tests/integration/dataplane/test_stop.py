@@ -9,7 +9,7 @@ import pytest
 from tests.support.fake_scheduler import FakeScheduler, hold_all, replica
 from tests.support.plane import STREAM_BODY, client_of, get, post, running_plane
 from tests.support.processes import running, start
-from tests.support.raw_engine import STREAM_HEAD, Talk, chunked, raw_engine
+from tests.support.raw_engine import STREAM_HEAD, Talk, chunked, json_answer, raw_engine
 
 TEXT = b'data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}\n\n'
 END = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
@@ -48,6 +48,33 @@ async def test_held_turns_are_refused_new_ones_too_and_running_ones_finish() -> 
     assert json.loads(ready.body)["stopping"] is True
     assert not scheduler.open_turns
     assert sorted(fact[0] for fact in scheduler.facts if fact[0] in {"abandon", "finished"}) == ["abandon", "finished"]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_turn_that_an_engine_did_not_take_meanwhile_is_refused_and_not_held(dies: bool) -> None:
+    go = asyncio.Event()
+
+    async def behave(talk: Talk) -> None:
+        await go.wait()
+        if dies:
+            talk.reset()
+            return
+        await talk.send(json_answer(b'{"error":{"message":"The request queue is full.","code":503}}', "503 Service Unavailable"))
+
+    async with raw_engine(behave) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url))
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            await client.send(post(STREAM_BODY))
+            await scheduler.until(lambda: "started" in scheduler.told())
+            scheduler.decide = hold_all
+            stopping = asyncio.create_task(plane.stop(asyncio.Event()))
+            while not plane.door.stopping:
+                await asyncio.sleep(0)
+            go.set()
+            answer = await client.answer(seconds=2)
+            await asyncio.wait_for(stopping, 2)
+    assert (answer.status, answer.error["code"], answer.headers["retry-after"]) == (503, "stopping", "1")
+    assert scheduler.told() == ["ask", "started", "give_back", "abandon"]
 
 
 @pytest.mark.parametrize("how", ["grace", "now"])
