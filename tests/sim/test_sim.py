@@ -17,6 +17,11 @@ def test_every_promise_is_kept_in_the_world_of_a_seed(seed: int, pytestconfig: p
     run(seed, thorough=pytestconfig.getoption("seed", None) is not None)
 
 
+@pytest.mark.parametrize("number", range(8))
+def test_every_promise_is_kept_under_the_guard_policy(number: int) -> None:
+    run(weather.GUARDED_FROM + number)
+
+
 def test_a_seed_always_gives_the_same_world() -> None:
     assert run(9) == run(9)
     assert run(9) != run(10)

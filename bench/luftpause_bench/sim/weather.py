@@ -18,7 +18,7 @@ from luftpause_fakes.engine_model import EngineParams
 JUDGE: Final = "judge"  # a classifier's model
 BURSTS: Final = ((1_000, 0.03), (150, 0.05))  # turns at once, and how likely that is
 CALM_SHARE: Final = 0.1  # worlds without any fault
-GUARDED_EVERY: Final = 3  # worlds: the third has the guard policy
+GUARDED_FROM: Final = 1_000_000  # worlds from this seed on have the guard policy, those before it `original`
 GUARDED_PROBE_SECONDS: Final = 0.75  # a queue counts at once
 TURN_TIMEOUT_SECONDS: Final = 50.0  # short enough to see turns expire whose end was never reported
 
@@ -28,7 +28,7 @@ TURN_TIMEOUT_SECONDS: Final = 50.0  # short enough to see turns expire whose end
 
 def settings(world: World) -> Settings:
     choice = world.chance.choice
-    guarded = world.seed % GUARDED_EVERY == GUARDED_EVERY - 1
+    guarded = world.seed >= GUARDED_FROM
     return Settings(
         policy="guard" if guarded else "original",
         probe_seconds=GUARDED_PROBE_SECONDS if guarded else 2.0,
