@@ -20,6 +20,7 @@ TEXT = "Hello. [calls=0 answer=20]"
 STREAM, WHOLE = body_of(TEXT), body_of(TEXT, stream=False)
 SGLANG_FULL = '{"object":"error","message":"The request queue is full.","type":"ServiceUnavailable","param":null,"code":503}'
 UNKNOWN = "no generative replica serves model 'x'; served: digest, fake-1b, flood, much"
+NO_CLASSIFIER = "no classifier replica serves model 'digest'"
 SILENT, CLOSED = "engine engine-0: did not answer within 1 s", "engine engine-0: closed the connection before it answered"
 ONCE_MORE = {"retry-after": "17"}
 HTML = "<html><body>502 Bad Gateway</body></html>"
@@ -53,6 +54,7 @@ class Row:
     complete: bool = True
     holds: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
+    path: str = "/v1/chat/completions"
     run: bool = True  # it passed the scheduler, so its answer names its run
 
 
@@ -63,6 +65,10 @@ ROWS = {
     "stream is no bool": Row(b'{"model":"fake-1b","stream":"yes"}', 400, "bad_field", "`stream`", failed=0, asked=0, run=False),
     "no messages": Row(b'{"model":"fake-1b"}', 400, holds=b"messages"),
     "unknown model": Row(body_of(model="x"), 404, "model_not_found", UNKNOWN, failed=0, asked=0),
+    "an API that no engine of the model has": Row(
+        b'{"model":"digest","input":"x"}', 404, "api_not_served", "digest", failed=0, asked=0, path="/v1/responses"
+    ),
+    "no classifier": Row(b'{"model":"digest","input":"x"}', 404, "model_not_found", NO_CLASSIFIER, failed=0, asked=0, path="/v1/decide"),
     "too many requests": Row(STREAM, 429, holds=b"error", faults={"refuse_status": 429, "refuse_retry_after": "17"}, headers=ONCE_MORE),
     "a bad request": Row(STREAM, 400, faults={"refuse_status": 400}),
     "an error of the engine": Row(STREAM, 500, faults={"refuse_status": 500}),
@@ -79,10 +85,10 @@ ROWS = {
 }  # fmt: skip
 
 
-async def ask(there: World, body: bytes) -> Answer:
+async def ask(there: World, body: bytes, path: str = "/v1/chat/completions") -> Answer:
     client = await Client.to(there.plane)
     try:
-        return await client.ask(post(body))
+        return await client.ask(post(body, path=path))
     finally:
         client.writer.transport.abort()
 
@@ -96,7 +102,7 @@ def test_what_goes_wrong_reaches_the_client_as_the_table_says(name: str, there: 
         if row.faults:
             await there.whole.order(0, **row.faults, **times)
         before, engine = await there.status(), await there.whole.engine(0)
-        answer = await ask(there, row.body)
+        answer = await ask(there, row.body, row.path)
         await there.nothing_left()
         after, then = await there.status(), await there.whole.engine(0)
         assert (answer.status, answer.complete) == (row.status, row.complete), answer.body
