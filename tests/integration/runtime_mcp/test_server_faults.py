@@ -9,7 +9,9 @@ import mcp_types as types
 import pytest
 from mcp.shared.message import SessionMessage
 
+from luftpause.kit.clock import monotonic
 from luftpause.kit.config import RuntimeConfig, UpstreamConfig
+from luftpause.runtime.ports import ToolResult
 from luftpause.runtime.tools import stdio_process
 from luftpause.runtime.tools.listing import usable
 from luftpause.runtime.tools.toolbox import Tools
@@ -23,7 +25,12 @@ TOOLS = [
     {"inputSchema": {"type": "object"}},
     "a text",
     {"name": "numbers", "description": 5, "inputSchema": {"type": "object"}},
+    {"name": "a list's schema", "inputSchema": {"type": "array"}},
+    {"name": "no type", "inputSchema": {"type": 5}},
+    {"name": "no members", "inputSchema": {"type": "object", "properties": True}},
+    {"name": "promises", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object", "required": ["x"], "properties": {"x": {}}}},
 ]
+lists = 0
 def say(id_, **more):
     print(json.dumps({"jsonrpc": "2.0", "id": id_, **more}), flush=True)
 for line in sys.stdin:
@@ -33,32 +40,65 @@ for line in sys.stdin:
             about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
             say(asked["id"], result={"protocolVersion": asked["params"]["protocolVersion"], **about})
         case "tools/list":
-            say(asked["id"], result={"tools": TOOLS})
+            lists += 1
+            if "restless" in sys.argv:
+                say(asked["id"], result={"tools": [{"name": f"number{lists}", "inputSchema": {"type": "object"}}], "nextCursor": "again"})
+                print('{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}', flush=True)
+            else:
+                say(asked["id"], result={"tools": TOOLS})
         case "tools/call":
             if asked["params"]["arguments"].get("endless"):
                 while True:
                     sys.stdout.write("x" * 65536)
-            say(asked["id"], result={"content": [{"type": "text", "text": "done"}]})
+            said = str(lists) if "restless" in sys.argv else "done"
+            say(asked["id"], result={"content": [{"type": "text", "text": said}], "structuredContent": {"y": 1}})
         case _ if "id" in asked:
             say(asked["id"], error={"code": -32601, "message": "unknown method"})
 """
 
 
-def config(folder: Path) -> RuntimeConfig:
+def config(folder: Path, *args: str) -> RuntimeConfig:
     script = folder / "server.py"
     script.write_text(SERVER)
-    return RuntimeConfig(servers={"up": UpstreamConfig(command=sys.executable, args=(str(script),))}, tool_seconds_max=20)
+    return RuntimeConfig(servers={"up": UpstreamConfig(command=sys.executable, args=(str(script), *args))}, tool_seconds_max=20)
 
 
 async def test_a_malformed_tool_is_left_out_and_said(tmp_path: Path) -> None:
     async with Tools(config(tmp_path)) as tools:
         await until(tools.tools)
-        assert list(tools.tools()) == ["good"]
+        assert list(tools.tools()) == ["good", "promises"]
         (state,) = tools.servers()
         assert state.connected
-        assert [note.partition(" can't be used: ")[0] for note in state.notes] == ["no schema", "a tool without a name", "numbers"]
+        assert [note.partition(" can't be used: ")[0] for note in state.notes] == [
+            "no schema", "a tool without a name", "numbers", "a list's schema", "no type", "no members",
+        ]  # fmt: skip
         assert "inputSchema: Field required" in state.notes[0]
+        assert state.notes[3] == "a list's schema can't be used: inputSchema.type: Input should be 'object'"
         assert (await tools.call("good", {})).text == "done"
+
+
+async def test_a_result_that_is_not_what_the_tool_promised_is_read_all_the_same(tmp_path: Path) -> None:
+    async with Tools(config(tmp_path)) as tools:
+        await until(tools.tools)
+        assert await tools.call("promises", {}) == ToolResult("done")
+
+
+async def test_a_server_whose_tools_never_stay_the_same_is_asked_once_a_second(tmp_path: Path) -> None:
+    """It says so after each list, and gives the same cursor for ever."""
+    async with Tools(config(tmp_path, "restless")) as tools:
+        changes = 0
+
+        def changed() -> None:
+            nonlocal changes
+            changes += 1
+
+        tools.on_change(changed)
+        began = monotonic()
+        await until(lambda: changes >= 3)
+        seconds = monotonic() - began
+        lists = int((await tools.call(next(iter(tools.tools())), {})).text)
+        assert seconds > 1, "connected, looked again, and again a second later"
+        assert lists <= 2 * (seconds + 3), "two pages each second, not hundreds"
 
 
 async def test_a_line_without_an_end_fails_its_call_and_the_server_is_started_again(

@@ -1,6 +1,7 @@
 """Which tools of a server's list can be used, when some of them are malformed?
 
-The SDK refuses the whole list, and with it the server, for one tool without a schema.
+The SDK refuses the whole list, and with it the server, for one tool without a schema or with one that is no object's. It also checks
+results against the schema that their tool promises, and throws away what differs; a model can read it all the same, so promises are left out.
 """
 
 import contextlib
@@ -11,9 +12,12 @@ import anyio
 import mcp_types as types
 from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
+from mcp_types.methods import validate_server_result
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 NAME_CHARS_MAX: Final = 100
+OLD_VERSION: Final = "2025-11-25"
 
 Told = Callable[[str, str], None]  # the tool's name and what is wrong with it
 
@@ -25,10 +29,13 @@ async def usable_lists(streams: TransportStreams, told: Told) -> AsyncGenerator[
     sender, receiver = anyio.create_memory_object_stream[SessionMessage | Exception](0)
 
     async def relay() -> None:
+        version = OLD_VERSION
         async with sender:
             with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 async for item in read:
-                    await sender.send(item if isinstance(item, Exception) else usable(item, told))
+                    if not isinstance(item, Exception):
+                        version = _version(item) or version
+                    await sender.send(item if isinstance(item, Exception) else usable(item, told, version))
 
     async with anyio.create_task_group() as group, receiver:
         group.start_soon(relay)
@@ -38,25 +45,46 @@ async def usable_lists(streams: TransportStreams, told: Told) -> AsyncGenerator[
             group.cancel_scope.cancel()
 
 
-def usable(item: SessionMessage, told: Told) -> SessionMessage:
-    """The message; one that answers with a list of tools, without those that can't be used."""
+def usable(item: SessionMessage, told: Told, version: str = OLD_VERSION) -> SessionMessage:
+    """The message; one that answers with a list of tools, without those that can't be used. `version`: of the connection's protocol."""
     message: Any = item.message
     if not isinstance(message, types.JSONRPCResponse) or not isinstance(message.result.get("tools"), list):
         return item
     listed: list[Any] = message.result["tools"]
-    kept = [tool for tool in listed if not (why := _wrong(tool)) or told(_name(tool), why)]
-    if len(kept) == len(listed):
+    kept = [_without_promise(tool) for tool in listed if not (why := _wrong(tool, version)) or told(_name(tool), why)]
+    if kept == listed:
         return item
     answer = message.model_copy(update={"result": {**message.result, "tools": kept}})
     return SessionMessage(answer, item.metadata)
 
 
-def _wrong(tool: Any) -> str:
+def _version(item: SessionMessage) -> str:
+    """That of the protocol, if this message settles it."""
+    message: Any = item.message
+    if not isinstance(message, types.JSONRPCResponse):
+        return ""
+    if "supportedVersions" in message.result:
+        return max(MODERN_PROTOCOL_VERSIONS)
+    version = message.result.get("protocolVersion")
+    return version if isinstance(version, str) else ""
+
+
+def _without_promise(tool: Any) -> Any:
+    return {key: value for key, value in tool.items() if key != "outputSchema"}
+
+
+def _wrong(tool: Any, version: str) -> str:
+    """Why the SDK would not take it."""
     try:
         types.Tool.model_validate(tool, by_name=False)
+        validate_server_result("tools/list", version, {"tools": [tool]})
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg']}"
+        found = [each for each in error.errors(include_url=False) if error.title == "Tool" or each["loc"][:1] == ("tools",)]
+        if found:  # else it is the list that lacks something
+            path = found[0]["loc"] if error.title == "Tool" else found[0]["loc"][2:]
+            return f"{'.'.join(map(str, path)) or 'it'}: {found[0]['msg']}"
+    except ValueError:
+        pass  # a version that the SDK doesn't know, and won't connect with
     return "it has no name" if not tool["name"] else ""
 
 

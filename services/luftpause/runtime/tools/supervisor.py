@@ -26,6 +26,7 @@ BACKOFF_SECONDS: Final = 0.2
 BACKOFF_SECONDS_MAX: Final = 10.0
 CONNECT_SECONDS: Final = 30.0  # start, negotiation, first list of tools
 LISTEN_AGAIN_SECONDS: Final = 1.0
+LIST_AGAIN_SECONDS: Final = 1.0  # between two lists of tools, however often a server says that they changed
 TOOLS_MAX: Final = 2_000
 SESSION_GONE: Final = re.compile(
     r"session.*(not found|terminated|expired|unknown)|(no valid|invalid|unknown|expired) session", re.IGNORECASE
@@ -199,6 +200,7 @@ class Supervisor:
                 if not self._lost.is_set():
                     self._stale.clear()
                     await self._check(client)
+                    await _first(self._lost, self._lost, LIST_AGAIN_SECONDS)
         finally:
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
@@ -294,7 +296,9 @@ async def _list_tools(client: Client) -> tuple[types.Tool, ...]:
     """All pages."""
     tools: dict[str, types.Tool] = {}
     cursor: str | None = None
-    for _ in range(PAGES_MAX):
+    asked: set[str | None] = set()
+    while cursor not in asked and len(asked) < PAGES_MAX:
+        asked.add(cursor)
         page = await client.list_tools(cursor=cursor, cache_mode="bypass")
         tools.update({tool.name: tool for tool in page.tools})
         cursor = page.next_cursor
