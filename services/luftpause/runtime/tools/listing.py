@@ -1,7 +1,8 @@
 """Which tools of a server's list can be used, when some of them are malformed?
 
 The SDK refuses the whole list, and with it the server, for one tool without a schema or with one that is no object's. It also checks
-results against the schema that their tool promises, and throws away what differs; a model can read it all the same, so promises are left out.
+results against the schema that their tool promises, and throws away what differs; a model can read it all the same, so promises are left
+out.
 """
 
 import contextlib
