@@ -21,7 +21,8 @@ JSON = "application/json"
 
 def make_api(scheduler: Scheduler, is_stopping: Callable[[], bool]) -> FastAPI:
     """The ASGI app behind `bridge`."""
-    api = FastAPI(title="luftpause dataplane", version=__version__, redirect_slashes=False)
+    # No pages of FastAPI's: they load scripts from elsewhere, and show few of the routes.
+    api = FastAPI(title="luftpause dataplane", version=__version__, redirect_slashes=False, docs_url=None, redoc_url=None, openapi_url=None)
     routes = _Routes(scheduler, is_stopping)
     api.add_api_route("/health", routes.health, summary="Is the process alive?")
     api.add_api_route("/ready", routes.ready, summary="May a load balancer send turns here?")
@@ -128,6 +129,8 @@ def served(scheduler: Scheduler) -> dict[str, str]:
 
 def owner_of(scheduler: Scheduler, model: str) -> str | None:
     """The first replica that serves the model by its name, else by a pattern that it fits."""
+    if is_pattern(model):
+        return None  # no model has that name
     by_pattern = (each.name for each in by_name(scheduler) if any(fits(name, model) for name in each.models))
     return served(scheduler).get(model) or next(by_pattern, None)
 

@@ -250,7 +250,10 @@ async def test_an_allowed_origin_gets_its_preflight_and_may_read_the_answer() ->
         ("GET", "/v1/runs/x", 405, "DELETE, OPTIONS"),
         ("OPTIONS", "/v1/models", 204, "GET, HEAD, OPTIONS"),
         ("OPTIONS", "/v1/chat/completions", 204, "OPTIONS, POST"),
+        ("HEAD", "/v1/models", 200, None),
         ("GET", "/nope", 404, None),
+        ("GET", "/docs", 404, None),
+        ("GET", "/openapi.json", 404, None),
         ("OPTIONS", "/nope", 404, None),
         ("GET", "/v1/v1/models", 404, None),
         ("HEAD", "/health", 200, None),
@@ -301,6 +304,7 @@ async def test_models_are_the_union_and_a_run_can_be_ended() -> None:
         assert {each["object"] for each in models["data"]} == {"model"}
         assert json.loads((await client.ask(get("/v1/models/m3/x"))).body)["owned_by"] == "b"
         assert (await client.ask(get("/v1/models/none"))).status == 404
+        assert (await client.ask(get("/v1/models/m*"))).status == 404, "no model has that name"
         assert json.loads((await client.ask(get("/v1/models/m7"))).body)["owned_by"] == "b", "by its pattern: a turn would go there"
         await client.send(get("/v1/runs/session%3Aagent", "DELETE"))
         assert (await client.answer("DELETE")).status == 204
