@@ -197,7 +197,7 @@ def ended(facts: Facts, turn: Turn, finished: TurnFinished | None) -> Guarded:
     usage = finished.usage if finished is not None else None
     if usage is not None and usage.prompt:
         engine = _learned(facts, engine, flying, usage.prompt, usage.cached)
-        engine = with_usage(engine, flying, usage)
+        engine = with_usage(engine, flying, usage, facts.now)
         g = with_lengths(g, flying, account, int(turn.turn_class), turn.model, turn.body_bytes, usage)
         account = replace(account, context=float(usage.prompt + usage.completion))
     elif finished is not None:

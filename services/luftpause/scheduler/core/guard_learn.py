@@ -18,6 +18,7 @@ KNOWN = 3  # so many values are needed before they are believed
 GONE, HERE, CREEP, RUSH = 0.97, 1.03, 1.0005, 1.02  # what a surprise, and none, does to K: one surprise in 60 turns at rest
 MUCH, LITTLE = 0.5, 0.1  # parts of a prompt: "it is here", "it is gone"
 HYSTERESIS = 1.25
+FIXED_SHARE_MAX = 0.33  # of a cold turn's first token: where hardly any turn is warm, what is known of the fixed part is old
 
 
 # ---- lengths ----------------------------------------------------------------------------------------------------
@@ -111,7 +112,8 @@ def with_first_token(engine: Engine, seconds: float, prompt: float, uncached: fl
     if uncached < max(100.0, 0.1 * usual):
         engine = replace(engine, fixed_seconds=engine.fixed_seconds.add(seconds))
     if uncached >= max(200.0, 0.3 * usual):
-        per_token = max(1e-6, (seconds - engine.fixed_seconds.value) / uncached)
+        fixed = min(engine.fixed_seconds.value, FIXED_SHARE_MAX * seconds)
+        per_token = max(1e-6, (seconds - fixed) / uncached)
         engine = replace(engine, token_seconds=engine.token_seconds.add(per_token))
     del prompt
     return engine
@@ -137,7 +139,7 @@ def worth(engine: Engine, seconds: float, bias: float, *, holding: bool) -> bool
 # ---- K ----------------------------------------------------------------------------------------------------------
 
 
-def with_usage(engine: Engine, flying: Flying, usage: Usage) -> Engine:
+def with_usage(engine: Engine, flying: Flying, usage: Usage, now: float) -> Engine:
     """What the engine counted, and what that says about its KV memory where the shadow expected something else."""
     engine = replace(engine, context=engine.context.add(usage.prompt + usage.completion), prompt=engine.prompt.add(usage.prompt))
     if usage.cached is None:
@@ -148,18 +150,24 @@ def with_usage(engine: Engine, flying: Flying, usage: Usage) -> Engine:
     shared = engine.shared
     own = max(1.0, usage.prompt - shared)
     said, got = min(flying.said, own), max(0.0, usage.cached - shared)
-    kv, surprised = engine.kv, engine.surprised
-    if not kv:
+    if not engine.kv:
         return engine
+    return _surprised(engine, own, said, got, now if flying.placed >= engine.lowered_at else None)
+
+
+def _surprised(engine: Engine, own: float, said: float, got: float, now: float | None) -> Engine:
+    """K after a turn with `own` prompt tokens, of which the shadow `said` and the engine `got` so many. `now` None: it may not fall."""
+    kv, surprised, lowered_at = engine.kv, engine.surprised, engine.lowered_at
     if said > MUCH * own and got < MUCH * said:
-        kv, surprised = kv * GONE, True
+        if now is not None:
+            kv, surprised, lowered_at = kv * GONE, True, now
     elif said < LITTLE * own and got > MUCH * own:
         kv *= HERE
     elif said > MUCH * own:
         kv *= CREEP if engine.kv_reported or surprised else RUSH
     if engine.kv_reported:
         kv = min(kv, engine.kv_reported)
-    return replace(engine, kv=kv, surprised=surprised)
+    return replace(engine, kv=kv, surprised=surprised, lowered_at=lowered_at)
 
 
 def with_report(engine: Engine, kv_tokens: int | None, waiting: int, running_tokens: float) -> Engine:

@@ -78,6 +78,7 @@ class Engine(Struct, frozen=True, gc=False):
     kv: float = 0.0
     kv_reported: float = 0.0
     surprised: bool = False  # a prefix was gone that the shadow had
+    lowered_at: float = -1.0  # when that last lowered `kv`: turns placed before say the same again
     holding: bool = True  # are pauses of batch runs worth their place? As last judged
     turns: int = 0  # in flight
     prompts: float = 0.0  # of those, tokens

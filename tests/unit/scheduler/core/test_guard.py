@@ -104,24 +104,32 @@ def flying(said: float, *, later: bool = True) -> Flying:
 )
 def test_k_follows_surprises(said: float, cached: int, factor: float) -> None:
     engine = replace(MEASURED, kv_reported=20_000.0)
-    assert learn.with_usage(engine, flying(said), Usage(1000, 50, cached)).kv == pytest.approx(10_000 * factor)
+    assert learn.with_usage(engine, flying(said), Usage(1000, 50, cached), 1.0).kv == pytest.approx(10_000 * factor)
 
 
 def test_k_never_goes_beyond_what_the_engine_reports() -> None:
-    assert learn.with_usage(MEASURED, flying(950.0), Usage(1000, 50, 950)).kv == 10_000
+    assert learn.with_usage(MEASURED, flying(950.0), Usage(1000, 50, 950), 1.0).kv == 10_000
+
+
+def test_turns_that_were_on_their_way_when_k_fell_do_not_lower_it_again() -> None:
+    """Else one burst of lost prefixes would make it much too small, and holding would seem not to pay."""
+    engine = learn.with_usage(MEASURED, flying(950.0), Usage(1000, 50, 0), 5.0)
+    assert learn.with_usage(engine, flying(950.0), Usage(1000, 50, 0), 6.0).kv == engine.kv
+    later = replace(flying(950.0), placed=5.5)
+    assert learn.with_usage(engine, later, Usage(1000, 50, 0), 7.0).kv < engine.kv
 
 
 def test_what_all_runs_share_is_no_surprise() -> None:
     """A prompt of 2,000 shared and 300 own tokens, of which the engine found only the shared part."""
     engine = replace(MEASURED, firsts=(2000.0,) * 8, shared=2000.0)
-    assert learn.with_usage(engine, flying(0.0), Usage(2300, 50, 2000)).kv == engine.kv
-    assert learn.with_usage(engine, flying(290.0), Usage(2300, 50, 2000)).kv < engine.kv
+    assert learn.with_usage(engine, flying(0.0), Usage(2300, 50, 2000), 1.0).kv == engine.kv
+    assert learn.with_usage(engine, flying(290.0), Usage(2300, 50, 2000), 1.0).kv < engine.kv
 
 
 def test_sub_agents_that_find_all_of_their_parents_prefix_do_not_make_it_one_that_all_share() -> None:
     engine = MEASURED
     for cached in (250, 250, 9000, 250, 250, 250, 8000, 250):
-        engine = learn.with_usage(engine, flying(0.0, later=False), Usage(10_000, 50, cached))
+        engine = learn.with_usage(engine, flying(0.0, later=False), Usage(10_000, 50, cached), 1.0)
     assert engine.shared == 250
 
 
@@ -141,6 +149,13 @@ def test_first_tokens_tell_the_seconds_per_token_without_their_fixed_part() -> N
         engine = learn.with_first_token(engine, 1.05, 1000, uncached=1000.0)
     assert engine.fixed_seconds.value == pytest.approx(0.05, rel=0.2)
     assert engine.token_seconds.value == pytest.approx(0.001, rel=0.2)
+
+
+def test_a_fixed_part_that_is_old_does_not_make_prefill_seem_free() -> None:
+    engine = replace(Engine(), prompt=Mean(1000.0, 9), fixed_seconds=LowDecile(5.0, 9))
+    for _ in range(60):
+        engine = learn.with_first_token(engine, 1.0, 1000, uncached=1000.0)
+    assert engine.token_seconds.value == pytest.approx(0.00067, rel=0.25)
 
 
 # ---- shadow -----------------------------------------------------------------------------------------------------
