@@ -33,7 +33,8 @@ def sim(
 ) -> None:
     """Live through simulated worlds in which everything fails, and check what is promised after every event.
 
-    A seed decides everything in its world, on any machine; those from 1000000 on have the policy `guard`. One that fails is named, with what was broken and the command that shows it.
+    A seed decides everything in its world, on any machine; those from 1000000 on have the policy `guard`. One that fails is named, with
+    what was broken and the command that shows it.
     Exit status 0: every promise was kept (with --mutants: every mutant was caught); 1 otherwise.
     """
     if seed is not None:
