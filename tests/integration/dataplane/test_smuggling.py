@@ -314,11 +314,14 @@ async def test_an_answer_goes_on_in_one_framing_and_alone(name: str, version: st
         async with running_plane(scheduler) as plane:
             for _ in range(2):
                 async with client_of(plane) as client:
-                    await answered_alone(client, version)
+                    raw = await answered_alone(client, version)
+                    assert (b"\r\n0\r\nx-t: v\r\n\r\n" in raw) is (name == "trailers" and version == "1.1"), (
+                        "HTTP/1.0 has no place for them"
+                    )
     assert scheduler.told(next(iter(scheduler.asks))) == ["ask", "started", "finished"]
 
 
-async def answered_alone(client: Client, version: str) -> None:
+async def answered_alone(client: Client, version: str) -> bytes:
     await client.send(post(version=version, connection="close"))
     raw = await client.closed()
     head, _, body = raw.partition(b"\r\n\r\n")
@@ -329,3 +332,4 @@ async def answered_alone(client: Client, version: str) -> None:
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert GOOD in body
     assert b"EVIL" not in raw
+    return raw
