@@ -81,7 +81,7 @@ class Recorder:
             above, limit = passed[0]
             return limit, above.budget_seconds(now) if above is entry else None
 
-        made = commit(run, event, Circumstances(at, seconds, self._repeatable, over))
+        made = commit(run, event, Circumstances(at, seconds, self._repeatable, over, entry.budget_seconds(now)))
         done = self._journal.append(entry.handle, self._journal.seq(entry.handle), made.events)
         entry.spent(run, made.run)
         entry.run = made.run

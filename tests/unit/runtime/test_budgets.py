@@ -190,6 +190,25 @@ async def test_the_seconds_of_a_budget_stand_still_when_nothing_can_run_under_it
     assert before.budget.exceeded == (BudgetKind.SECONDS if reason == "exceeded" else None)
 
 
+async def test_a_run_that_passes_the_limit_of_one_above_knows_its_own_seconds(config: RuntimeConfig) -> None:
+    timers, turn_may_end = Timers(), asyncio.Event()
+
+    async def script(turn: ModelTurn) -> ModelAnswer:
+        await turn_may_end.wait()
+        return text("42")
+
+    async with service(config, ScriptedModel(script), timers=timers) as runs:
+        top = (await runs.spawn(SpawnRequest("t", budget_tokens=1))).handle
+        below = (await runs.spawn(SpawnRequest("t", parent=top, budget_seconds=100))).handle
+        timers.pass_seconds(7)
+        turn_may_end.set()
+        _, view = await ended(runs, top, below)
+    assert view.error is not None
+    assert view.error.startswith("budget exceeded: tokens")
+    assert view.budget is not None
+    assert (view.budget.used.seconds, view.budget.exceeded) == (7, None)
+
+
 async def test_seconds_stand_still_while_the_runtime_is_down(config: RuntimeConfig) -> None:
     timers, model = Timers(), ScriptedModel(never)
     async with service(config, model, timers=timers) as runs:

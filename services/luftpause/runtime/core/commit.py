@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from luftpause.runtime.core.advance import advance, finished
 from luftpause.runtime.core.budgets import Passed
@@ -24,13 +25,15 @@ class Commit(Struct, frozen=True):
 class Circumstances(Struct, frozen=True):
     """What the core can't know. `at`: now; `seconds`: the run's age; `repeatable`: may a call of the tool of this name be made twice?
 
-    `over`: the limit that a run above this one has passed, or the run itself (then with the seconds of its budget), if it is now as given.
+    `budget_seconds`: what the run's own budget has used so far. `over`: the limit that a run above this one has passed, or the run itself
+    (then with the seconds of its budget), if it is now as given.
     """
 
     at: float
     seconds: float
     repeatable: Callable[[str], bool]
     over: Callable[[Run], tuple[Passed, float | None] | None] = lambda _: None
+    budget_seconds: float = 0.0
 
 
 def commit(run: Run | None, event: Event, now: Circumstances) -> Commit:
@@ -67,6 +70,7 @@ def _over(run: Run, now: Circumstances) -> Event | None:
     passed, own_seconds = found
     if own_seconds is not None:
         return passed.event(own_seconds)
+    run = replace(run, budget_seconds=max(run.budget_seconds, now.budget_seconds))
     return finished(run, RunState.CANCELLED, passed.message, at=now.at, seconds=now.seconds)
 
 
