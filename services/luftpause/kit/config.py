@@ -288,7 +288,7 @@ class RuntimeConfig(Section):
         default=1_000_000, description="A longer answer of a turn, tool calls included, is broken off and fails the run."
     )
     turn_retries_max: Count = Field(
-        default=6, description="Retries of a turn after a lost connection or 5xx; with growing pauses, six take 26 s."
+        default=6, description="Retries of a turn after a lost connection or 5xx; with growing pauses, six take 26 to 32 s."
     )
     tool_seconds_max: Annotated[float, Field(gt=0)] = Field(default=60, description="Time-out of a tool call.")
     tools_ready_seconds: Seconds = Field(
