@@ -50,6 +50,9 @@ for line in sys.stdin:
             if asked["params"]["arguments"].get("endless"):
                 while True:
                     sys.stdout.write("x" * 65536)
+            if raw := asked["params"]["arguments"].get("raw"):
+                print('{"jsonrpc": "2.0", "id": %d, "result": %s}' % (asked["id"], raw), flush=True)
+                continue
             said = str(lists) if "restless" in sys.argv else "done"
             say(asked["id"], result={"content": [{"type": "text", "text": said}], "structuredContent": {"y": 1}})
         case _ if "id" in asked:
@@ -128,3 +131,39 @@ def test_other_messages_pass_as_they_are() -> None:
         message = SessionMessage(types.JSONRPCResponse(jsonrpc="2.0", id=1, result=result))
         assert usable(message, lambda tool, why: told.append((tool, why))) is message
     assert not told
+
+
+DEEP = '{"a": ' * 50_000 + "1" + "}" * 50_000
+NINES = "9" * 5000
+TEXT = '{"type": "text", "text": "done"}'
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (f'{{"content": [{{"type": "video", "data": "x"}}, {TEXT}]}}', "[video, not shown: it can't be read]\ndone"),
+        (
+            f'{{"content": [{{"type": "text", "text": null}}, 5, {TEXT}]}}',
+            "[text, not shown: it can't be read]\n[a part without a kind, not",
+        ),
+        ('{"content": "done"}', "done"),
+        ('{"structuredContent": {"x": 1}}', '{"x": 1}'),
+        (f'{{"content": [{TEXT}], "structuredContent": {{"x": NaN}}}}', "done"),
+        (f'{{"content": [{TEXT}], "structuredContent": {{"x": {NINES}}}}}', "done"),
+        ('{"content": [{"type": "text", "text": "a\tb"}]}', "a\tb"),
+    ],
+)
+async def test_what_can_be_read_of_an_answer_is_read(raw: str, text: str, tmp_path: Path) -> None:
+    async with Tools(config(tmp_path)) as tools:
+        await until(tools.tools)
+        result = await tools.call("good", {"raw": raw})
+        assert not result.failed, result
+        assert result.text.startswith(text)
+
+
+async def test_an_answer_that_nobody_can_read_fails_its_call_at_once(tmp_path: Path) -> None:
+    async with Tools(config(tmp_path)) as tools:
+        await until(tools.tools)
+        async with asyncio.timeout(10):  # the call's own limit is 20 s
+            result = await tools.call("good", {"raw": f'{{"content": [], "structuredContent": {DEEP}}}'})
+        assert result == ToolResult("Error: the server's answer is no MCP message", failed=True)

@@ -17,6 +17,8 @@ from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from luftpause.runtime.tools.content import readable
+
 NAME_CHARS_MAX: Final = 100
 OLD_VERSION: Final = "2025-11-25"
 
@@ -25,7 +27,7 @@ Told = Callable[[str, str], None]  # the tool's name and what is wrong with it
 
 @contextlib.asynccontextmanager
 async def usable_lists(streams: TransportStreams, told: Told) -> AsyncGenerator[TransportStreams]:
-    """The streams, with lists of tools that hold only those that the SDK takes."""
+    """The streams, with lists of tools and answers of tools that hold only what the SDK takes."""
     read, write = streams
     sender, receiver = anyio.create_memory_object_stream[SessionMessage | Exception](0)
 
@@ -36,7 +38,7 @@ async def usable_lists(streams: TransportStreams, told: Told) -> AsyncGenerator[
                 async for item in read:
                     if not isinstance(item, Exception):
                         version = _version(item) or version
-                    await sender.send(item if isinstance(item, Exception) else usable(item, told, version))
+                    await sender.send(item if isinstance(item, Exception) else readable(usable(item, told, version)))
 
     async with anyio.create_task_group() as group, receiver:
         group.start_soon(relay)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 from collections.abc import AsyncGenerator
 from typing import Any, Final, cast
 
@@ -20,6 +21,8 @@ from luftpause.runtime.json_bytes import without_lone_surrogates
 from luftpause.runtime.tools.stdio_process import LineTooLongError, stdio_process
 
 LINE_CHARS_MAX: Final = 500
+INT_DIGITS_MAX: Final = 300  # the interpreter refuses to read a number of some thousands
+_HEAD: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18}|"[\w-]{1,64}")\s*,')
 
 
 @contextlib.asynccontextmanager
@@ -67,8 +70,15 @@ def mended(refused: Exception) -> SessionMessage | None:
         data = without_lone_surrogates(line.encode("utf-8", "replace") if isinstance(line, str) else line)
         with contextlib.suppress(ValueError):
             return SessionMessage(types.jsonrpc_message_adapter.validate_json(data, by_name=False))
-        with contextlib.suppress(ValueError, RecursionError):
-            line = json.loads(data)
+        try:
+            line = json.loads(data, strict=False, parse_int=_int)
+        except ValueError:
+            return None
+        except RecursionError:
+            head = _HEAD.match(data)
+            line = {"id": json.loads(head[1])} if head else None
+        with contextlib.suppress(ValueError):
+            return SessionMessage(types.jsonrpc_message_adapter.validate_python(line, by_name=False))
     if not isinstance(line, dict):
         return None
     parts = cast("dict[str, object]", line)
@@ -77,6 +87,10 @@ def mended(refused: Exception) -> SessionMessage | None:
         return None
     error = types.ErrorData(code=types.INTERNAL_ERROR, message="the server's answer is no MCP message")
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=call, error=error))
+
+
+def _int(digits: str) -> int | float:
+    return int(digits) if len(digits) <= INT_DIGITS_MAX else float(digits)
 
 
 @contextlib.asynccontextmanager
