@@ -8,11 +8,11 @@ import pytest
 from luftpause.scheduler import engine_http
 from luftpause.scheduler.core.events import ProbeOutcome
 from luftpause.scheduler.formats import PATHS
-from tests.integration.dataplane.test_tls import certificate
 from tests.integration.scheduler.client import peer
 from tests.integration.scheduler.engines import MODELS, VLLM, Engine, engine
 from tests.integration.scheduler.test_probes import probing, replica
 from tests.integration.scheduler.test_process import healthy, started
+from tests.support.certificates import self_signed
 
 OK, MISSED, REFUSED = ProbeOutcome.OK, ProbeOutcome.MISSED, ProbeOutcome.REFUSED
 KEY = {"api_key_env": "THE_KEY"}
@@ -23,7 +23,7 @@ async def hosted(folder: Path) -> Engine:
     """A hosted API below a path, with a certificate of its own in `folder`/cert.pem."""
     made = Engine()
     made.pages = {"/api/v1/models": (200, MODELS), "/api/status": (200, b"fine"), "POST /api/v1/chat/completions": (400, b"{}")}
-    await made.start(tls=certificate(folder))
+    await made.start(tls=self_signed(folder))
     return made
 
 
