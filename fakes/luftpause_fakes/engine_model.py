@@ -177,7 +177,7 @@ class Engine:
             self.counters.started += 1
             self.counters.prompt_tokens += work.length
             self.counters.cached_tokens += work.hit
-            self._outputs.append(Started(now, work.request.id, min(work.hit, work.prompt_tokens)))
+            self._outputs.append(Started(now, work.request.id, work.cached))
 
     def _may_admit(self) -> bool:
         inside = len(self._running) + len(self._prefilling)
@@ -327,7 +327,7 @@ class Engine:
         _, work.depth = self._cache.insert(path, work.depth, work.computed)
         self._cache.unlock(path, work.depth)
         self.counters.finished += 1
-        self._outputs.append(Finished(now, work.request.id, work.prompt_tokens, min(work.hit, work.prompt_tokens), work.answer_tokens))
+        self._outputs.append(Finished(now, work.request.id, work.prompt_tokens, work.cached, work.answer_tokens))
 
     def _release(self, work: Work) -> None:
         self._cache.unlock(work.request.prompt, work.depth)

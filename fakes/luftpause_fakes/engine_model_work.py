@@ -27,6 +27,11 @@ class Work:
     def length(self) -> int:
         return self.prompt_tokens + self.generated
 
+    @property
+    def cached(self) -> int:
+        """Tokens of the prompt that were found; never all of them: the last one is computed anew, after a retraction too."""
+        return min(self.hit, self.prompt_tokens - 1)
+
     def reserve(self, limit: int) -> int:
         """Tokens that it may still generate, as admission counts them."""
         allowed = self.request.tokens_max if self.request.tokens_max is not None else self.answer_tokens

@@ -156,7 +156,7 @@ async def test_runs_of_an_engine_that_hangs_move_after_three_periods_and_it_gets
         await whole.until(lambda seen: whole.replica(seen, hung)["health"] == "unhealthy", 10 * PROBE_SECONDS)
         took = time.monotonic() - (answered + PROBE_SECONDS)
         print(f"hung: unhealthy {took:.2f} s after the first probe that got no answer, periods of {PROBE_SECONDS:g} s")
-        assert took < 3 * PROBE_SECONDS + SLACK_SECONDS
+        assert took < 4 * PROBE_SECONDS + SLACK_SECONDS  # three, and the one that was under way when it stopped
         longest = await all_turn(whole, agents[1:])
         assert longest < PROBE_SECONDS
         assert {agent.turns[1].replica for agent in agents[1:]} == {f"engine-{1 - hung}"}

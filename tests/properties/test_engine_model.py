@@ -32,7 +32,7 @@ asked = st.lists(
 
 
 def request(index: int, head: int, own: int, answer: int, most: int | None, priority: int) -> EngineRequest:
-    prompt = (Segment(head, 20 + head), Segment(1000 + index % 4 * 100 + own, own))
+    prompt = (Segment(head, 20 + head), Segment(1000 * (head + 1) + index % 4 * 100 + own, own))
     return EngineRequest(f"r{index}", prompt, (Segment(10_000 + index, answer),), most, priority)
 
 
