@@ -148,11 +148,17 @@ litellm_settings: {{telemetry: false, set_verbose: false}}
 """
 
 
+# Without byte code it would compile its modules again and again; without a key it starts only if told to.
+_LITELLM_ENVIRON = {
+    "LITELLM_LOG": "ERROR", "PYTHONDONTWRITEBYTECODE": "", "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+}  # fmt: skip
+
+
 def _litellm(program: str) -> Variant:
     def commands(folder: Path, port: int, engine: int) -> list[Command]:
         path = folder / f"litellm-{port}.yaml"
         path.write_text(_LITELLM.format(model=MODEL, engine=engine))
         words = (program, "--config", str(path), "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1")
-        return [Command(words, environ={"LITELLM_LOG": "ERROR", "PYTHONDONTWRITEBYTECODE": ""})]
+        return [Command(words, environ=_LITELLM_ENVIRON)]
 
     return Variant("litellm", commands, streams_max=32, ready="/health/liveliness")
