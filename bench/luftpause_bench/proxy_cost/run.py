@@ -52,8 +52,9 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         console.print(f"without {name}", style="yellow", markup=False)
     with tempfile.TemporaryDirectory(prefix="luftpause-bench-") as name, ExitStack() as stack:
         bench, running = _started(wanted, Path(name), stack)
+        # First of all: what earlier loads have left in a process would hide what open streams take.
+        stream_bytes = {} if options.quick else _memory(bench, running)
         samples = _samples(bench, running, scenes, 1 if options.quick else options.repeats, console)
-        stream_bytes = {} if options.quick or options.scenes else _memory(bench, running)
     figures = Figures(samples)
     show(figures, stream_bytes, console)
     judged = verdicts(figures, stream_bytes)
