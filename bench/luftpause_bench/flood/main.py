@@ -71,6 +71,10 @@ BENCHES: Final = {
 }  # fmt: skip
 
 
+def flood(arguments: Sequence[str] | None = None) -> int:
+    return main("flood", arguments)
+
+
 def main(name: str, arguments: Sequence[str] | None = None) -> int:
     """Exit status: 1 if a bound is missed."""
     bench = BENCHES[name]

@@ -1,167 +1,24 @@
 """Which measurements and simulations does `luftpause bench` run?"""
 
-import json
-import os
-import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import Final
 
-import msgspec
 import typer
 
-if TYPE_CHECKING:
-    from luftpause_bench.sim.hunting import Hunt
-    from luftpause_bench.sim.many import Summary
+from luftpause_bench.registry import BENCHES, run
 
-app = typer.Typer(no_args_is_help=True, help="Measure, compare and simulate.")
+app = typer.Typer(no_args_is_help=True, help="Measure, compare and simulate. Each has its own --help.")
 
-SEEDS_USUAL = 50
-
-
-@app.callback()
-def bench() -> None:
-    """Measure, compare and simulate."""  # a single command would else swallow the name
+# Each benchmark reads its own arguments, --help too.
+ANY_ARGUMENTS: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": list[str]()}
 
 
-@app.command("sim")
-def sim(
-    seeds: Annotated[int, typer.Option(min=1, max=10_000_000, help="Live through this many worlds.")] = SEEDS_USUAL,
-    first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
-    seed: Annotated[int | None, typer.Option(min=0, help="Live through this one alone, with every check after every event.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, max=512, help="Worker processes; one per usable core by default.")] = None,
-    mutants: Annotated[bool, typer.Option("--mutants", help="Break the scheduler in many places instead; each must be caught.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")] = False,
-) -> None:
-    """Live through simulated worlds in which everything fails, and check what is promised after every event.
+def _command(name: str) -> Callable[[typer.Context], None]:
+    def command(context: typer.Context) -> None:
+        raise typer.Exit(run(name, context.args))
 
-    A seed decides everything in its world, on any machine; those from 1000000 on have the policy `guard`. One that fails is named, with
-    what was broken and the command that shows it.
-    Exit status 0: every promise was kept (with --mutants: every mutant was caught); 1 otherwise.
-    """
-    if seed is not None:
-        raise typer.Exit(_one(seed, as_json=as_json))
-    workers = jobs or _cores()
-    if mutants:
-        raise typer.Exit(_mutants(range(first_seed, first_seed + seeds), workers, as_json=as_json))
-    raise typer.Exit(_many(first_seed, seeds, workers, as_json=as_json))
+    return command
 
 
-ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": list[str]()}
-
-
-@app.command("decide_cost", context_settings=ANY_ARGUMENTS, add_help_option=False)
-def decide_cost(context: typer.Context) -> None:
-    """What an event costs the scheduler's core; --help lists the options."""
-    from luftpause_bench import decide_cost as measured
-
-    measured.main(context.args)
-
-
-@app.command("proxy_cost", context_settings=ANY_ARGUMENTS, add_help_option=False)
-def proxy_cost(context: typer.Context) -> None:
-    """What the proxy costs per turn and chunk, beside nginx and other LLM routers; --help lists the options."""
-    from luftpause_bench.proxy_cost.run import main
-
-    raise typer.Exit(main(context.args))
-
-
-@app.command("flood", context_settings=ANY_ARGUMENTS, add_help_option=False)
-def flood(context: typer.Context) -> None:
-    """How policies fare on saturated engines, in virtual time; --help lists the options."""
-    from luftpause_bench.flood.main import main
-
-    raise typer.Exit(main("flood", context.args))
-
-
-@app.command("crash")
-def crash(
-    kills: Annotated[int, typer.Option(min=1, max=100_000, help="Kill the runtime this often.")] = 100,
-    runs: Annotated[int, typer.Option(min=1, max=1_000, help="Unfinished runs at the time of each kill.")] = 50,
-    quick: Annotated[bool, typer.Option("--quick", help="12 kills, 20 runs.")] = False,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the moments; the scheduling of processes still differs.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")] = False,
-) -> None:
-    """Kill the runtime with kill -9 at random moments of its runs, half of the times as a power cut, and start it again each time.
-
-    Checked: every run ends; no tool call whose result was in the journal is made again, and none twice that may not be; what was shown of
-    a run never changes; the journal tells the same afterwards. Exit status 0: all of that was so; 1 otherwise.
-    """
-    import asyncio
-    import secrets
-
-    from luftpause_bench.crash.run import crash as lives
-
-    kills, runs = (12, 20) if quick else (kills, runs)
-    report = asyncio.run(lives(kills=kills, runs=runs, seed=secrets.randbelow(2**32) if seed is None else seed))
-    print(json.dumps(msgspec.to_builtins(report), indent=2) if as_json else report.text())
-    raise typer.Exit(1 if report.broken else 0)
-
-
-def _cores() -> int:
-    usable = getattr(os, "sched_getaffinity", None)
-    return len(usable(0)) if usable is not None else os.cpu_count() or 1
-
-
-def _one(seed: int, *, as_json: bool) -> int:
-    from luftpause_bench.sim.runner import SeedFailedError, run
-
-    try:
-        report = run(seed, thorough=True)
-    except SeedFailedError as error:
-        if as_json:
-            print(json.dumps({"seed": seed, "kept": False, "broken": error.what, "trace": error.trace.splitlines()}, indent=2))
-        else:
-            print(error)
-        return 1
-    if as_json:
-        seen = dict(sorted(report.counts.items()))
-        print(json.dumps({"seed": seed, "kept": True, "events": report.events, "placed": report.placed, "seen": seen}, indent=2))
-    else:
-        print(report.trace)
-        print(f"\nseed {seed}: every promise was kept over {report.events:,} events and {report.placed:,} placements")
-    return 0
-
-
-def _many(first: int, seeds: int, jobs: int, *, as_json: bool) -> int:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    from luftpause_bench.sim.many import live_through
-
-    console = Console(file=sys.stderr)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("worlds", total=seeds)
-
-        def lived(done: int, failed: int) -> None:
-            bar.update(task, completed=done, description=f"worlds, {failed} failed" if failed else "worlds")
-
-        summary = live_through(range(first, first + seeds), jobs=jobs, lived=lived)
-    print(json.dumps(summary.as_json(), indent=2) if as_json else _text(summary))
-    return 1 if summary.failures else 0
-
-
-def _text(summary: "Summary") -> str:
-    lines = [f"{failure.what}\n  again: {failure.again}" for failure in summary.failures]
-    lines.append(
-        f"{summary.lived:,} seeds from {summary.first}: {len(summary.failures)} failed; {summary.events:,} events and "
-        f"{summary.placed:,} placements in {summary.seconds:,.1f} s on {summary.jobs} processes ({summary.seeds_per_second:.1f} seeds/s)"
-    )
-    if summary.lived < summary.wanted:
-        lines.append(f"stopped after {summary.lived:,} of {summary.wanted:,} seeds")
-    return "\n".join(lines)
-
-
-def _mutants(seeds: range, jobs: int, *, as_json: bool) -> int:
-    from luftpause_bench.sim.hunting import hunt_all
-
-    def found(hunted: "Hunt") -> None:
-        if not as_json:
-            caught = (
-                f"seed {hunted.seed}: {hunted.broken.splitlines()[0]}" if hunted.seed is not None else f"NOT CAUGHT by {hunted.seeds} seeds"
-            )
-            print(f"{hunted.mutant:27}{caught}", flush=True)
-
-    hunts = hunt_all(seeds, jobs=jobs, found=found)
-    if as_json:
-        print(json.dumps([hunted.as_json() for hunted in hunts], indent=2))
-    return 0 if all(hunted.seed is not None for hunted in hunts) else 1
+for _name, _entry in sorted(BENCHES.items()):
+    app.command(_name, help=_entry.about, context_settings=ANY_ARGUMENTS, add_help_option=False)(_command(_name))
