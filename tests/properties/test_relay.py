@@ -29,7 +29,7 @@ deltas = st.one_of(
     st.just({}),
     st.builds(
         lambda index, call, arguments: {
-            "tool_calls": [{"index": index, "function": {"arguments": arguments}} | ({"id": call} if call else {})]
+            "tool_calls": [{"index": index, "function": {"name": call[-1:], "arguments": arguments}} | ({"id": call} if call else {})]
         },
         st.integers(0, 2),
         st.sampled_from(["", "call_a", "call_b"]),
@@ -50,7 +50,7 @@ events = st.one_of(
 calls = st.sampled_from(["", "call_a", "call_b", None, 7])
 response_events = st.one_of(
     st.builds(
-        lambda kind, call: {"type": f"response.output_item.{kind}", "item": {"type": "function_call", "call_id": call}},
+        lambda kind, call: {"type": f"response.output_item.{kind}", "item": {"type": "function_call", "call_id": call, "name": call}},
         st.sampled_from(["added", "done"]),
         calls,
     ),
@@ -79,7 +79,7 @@ response_events = st.one_of(
 )
 message_events = st.one_of(
     st.builds(lambda n: {"type": "message_start", "message": {"usage": {"input_tokens": n}}}, st.integers(0, 9)),
-    st.builds(lambda call: {"type": "content_block_start", "content_block": {"type": "tool_use", "id": call}}, calls),
+    st.builds(lambda call: {"type": "content_block_start", "content_block": {"type": "tool_use", "id": call, "name": call}}, calls),
     st.builds(
         lambda key, text: {"type": "content_block_delta", "delta": {"type": f"{key}_delta", key: text}},
         st.sampled_from(["text", "thinking", "partial_json"]),
@@ -228,7 +228,7 @@ def seen(scheduler: FakeScheduler) -> list[Any]:
     ids = [each for fact in scheduler.facts if fact[0] == "tool_calls_seen" for each in fact[2]]  # type: ignore[union-attr]
     responses = [fact[2] for fact in scheduler.facts if fact[0] == "response_seen"]
     rest = [fact[0:1] + fact[2:] for fact in scheduler.facts if fact[0] not in {"tool_calls_seen", "response_seen"}]
-    return [ids, responses, *rest]
+    return [ids, responses, list(scheduler.tools.values()), *rest]
 
 
 # ---- all the ways in which a turn can end ---------------------------------------------------------------------------

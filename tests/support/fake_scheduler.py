@@ -29,6 +29,7 @@ class FakeScheduler:
         self.delivered: list[str] = []
         self.ended_runs: list[str] = []
         self.calls: dict[str, str] = {}  # tool-call id -> run
+        self.tools: dict[str, tuple[str, ...]] = {}  # turn -> names of the tools that its answer called
         self.principals: list[str] = []  # of ended runs and of responses that were asked for
         self.located: dict[str, str] = {}  # response -> replica
         self.seeking: dict[str, Found] = {}
@@ -41,11 +42,11 @@ class FakeScheduler:
 
     # ---- commands
 
-    def place(self, turn: str, name: str, *, hold_reason: str = "", held_ms: int = 0) -> None:
+    def place(self, turn: str, name: str, *, hold_reason: str = "", held_ms: int = 0, priority: int | None = None) -> None:
         assert self.state[turn] == "held", (turn, self.state[turn])
         self.state[turn] = "placed"
         self.at[turn] = name
-        self.waiters[turn].placed(Placement(self.table[name], self.run(turn), self.attempts[turn], hold_reason, held_ms))
+        self.waiters[turn].placed(Placement(self.table[name], self.run(turn), self.attempts[turn], hold_reason, held_ms, priority))
 
     def hold(self, turn: str, reason: str) -> None:
         self.waiters[turn].held(self.run(turn), reason)
@@ -142,8 +143,18 @@ class FakeScheduler:
         self._fact("response_seen", turn, response)
         self._expect(turn, "started")
 
-    def finished(self, turn: str, finish_reason: str, usage: Usage | None, *, paused: bool, tool_call_ids: Sequence[str] = ()) -> None:
+    def finished(
+        self,
+        turn: str,
+        finish_reason: str,
+        usage: Usage | None,
+        *,
+        paused: bool,
+        tool_call_ids: Sequence[str] = (),
+        tools: Sequence[str] = (),
+    ) -> None:
         self._fact("finished", turn, finish_reason, usage, paused, tuple(tool_call_ids))
+        self.tools[turn] = tuple(tools)
         self._expect(turn, "started")
         self.state[turn] = "over"
 

@@ -143,8 +143,9 @@ class InProcessLink(LedgerLink[events.Event]):
                 why = order.hold_reason.value if order.hold_reason is not None else ""
                 held_ms = round(order.held_seconds * 1000) if order.held_seconds else 0
                 ledger.placed(
-                    order.turn, order.attempt, run=order.run, replica=order.replica, turn_seq=order.turn_seq, why=why, held_ms=held_ms
-                )
+                    order.turn, order.attempt, run=order.run, replica=order.replica, turn_seq=order.turn_seq, why=why, held_ms=held_ms,
+                    priority=order.priority if isinstance(order.priority, int) else None,
+                )  # fmt: skip
             case Held():
                 ledger.held(order.turn, order.attempt, order.run, order.reason.value)
             case Refuse():
@@ -204,11 +205,12 @@ class Words:
         return events.ResponseSeen(self._clock(), self._dataplane, turn, response)
 
     def finished(
-        self, turn: str, attempt: int, finish_reason: str, usage: Usage | None, *, paused: bool, tool_call_ids: Sequence[str]
-    ) -> events.Event:
+        self, turn: str, attempt: int, finish_reason: str, usage: Usage | None, *, paused: bool, tool_call_ids: Sequence[str],
+        tools: Sequence[str],
+    ) -> events.Event:  # fmt: skip
         tokens = events.Usage(usage.prompt, usage.completion, usage.cached) if usage is not None else None
         name = wire.name(finish_reason)
-        return events.TurnFinished(self._clock(), self._dataplane, turn, attempt, name, tokens, paused, tuple(tool_call_ids))
+        return events.TurnFinished(self._clock(), self._dataplane, turn, attempt, name, tokens, paused, tuple(tool_call_ids), tuple(tools))
 
     def failed(self, turn: str, attempt: int, reason: str) -> events.Event:
         return events.TurnFailed(self._clock(), self._dataplane, turn, attempt, wire.name(reason))

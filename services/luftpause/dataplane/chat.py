@@ -8,6 +8,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from luftpause.dataplane.bodies import HEAD_MESSAGES_MAX, NO_MODEL, TOOL_CALL_IDS_MAX, Head, content_of, decode, digest_of
 from luftpause.dataplane.identify import Reading
 from luftpause.dataplane.rejection import Rejection
+from luftpause.dataplane.splice import with_member
 
 ASKS_USAGE: Final = b'"stream_options":{"include_usage":true}'
 
@@ -110,6 +111,5 @@ def _head(messages: list[Message]) -> Head:
 
 
 def ask_for_usage(body: bytes) -> bytes:
-    """The body with `stream_options.include_usage` spliced in before its last brace; every other byte stays."""
-    end = body.rstrip().rfind(b"}")
-    return body[:end] + b"," + ASKS_USAGE + body[end:]
+    """The body with `stream_options.include_usage`; every other byte stays."""
+    return with_member(body, ASKS_USAGE)

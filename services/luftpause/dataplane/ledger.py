@@ -180,15 +180,25 @@ class Ledger(Generic[F]):
             self.memory.response_seen(self._clock(), turn_id, known[0])
             self._say_soon("response_seen", self._words.response_seen(turn_id, known[0]))
 
-    def finished(self, turn_id: str, finish_reason: str, usage: Usage | None, *, paused: bool, tool_call_ids: Sequence[str] = ()) -> None:
+    def finished(
+        self,
+        turn_id: str,
+        finish_reason: str,
+        usage: Usage | None,
+        *,
+        paused: bool,
+        tool_call_ids: Sequence[str] = (),
+        tools: Sequence[str] = (),
+    ) -> None:
         if turn := self._in_flight(turn_id):
             del self._turns[turn_id]
-            ids = wire.ids(tool_call_ids)
+            ids, called = wire.ids(tool_call_ids), wire.tools(tools)
             now = self._clock()
             self.tally.finished(turn, now, usage, "paused" if paused else "finished")
             self.memory.finished(now, turn_id, paused=paused, tool_call_ids=ids)
             self._calls.saw(now, ids, turn.run, turn.ask.principal)
-            self._say("finished", self._words.finished(turn_id, turn.attempt, finish_reason, usage, paused=paused, tool_call_ids=ids))
+            fact = self._words.finished(turn_id, turn.attempt, finish_reason, usage, paused=paused, tool_call_ids=ids, tools=called)
+            self._say("finished", fact)
 
     def failed(self, turn_id: str, reason: str) -> None:
         turn = self._in_flight(turn_id)
@@ -271,8 +281,10 @@ class Ledger(Generic[F]):
             turn.run = run
             self._tell(turn, lambda waiter: waiter.held(run, reason))
 
-    def placed(self, turn_id: str, attempt: int, *, run: str, replica: str, turn_seq: int, why: str, held_ms: int) -> None:
-        """`why` it was held; empty: it was not."""
+    def placed(
+        self, turn_id: str, attempt: int, *, run: str, replica: str, turn_seq: int, why: str, held_ms: int, priority: int | None = None
+    ) -> None:
+        """`why` it was held; empty: it was not. `priority`: what its request says to the engine; None: nothing."""
         turn = self._asked("placed", turn_id, attempt)
         if turn is None:
             if turn_id not in self._turns:  # whatever became of it: the place must not stay counted
@@ -283,7 +295,7 @@ class Ledger(Generic[F]):
         self._ended.resumed(run, turn.ask.principal)
         self.tally.placed(turn, now, why)
         self.memory.placed(now, turn.ask, attempt=attempt, run=run, replica=replica, turn_seq=turn_seq)
-        self._deliver(turn_id, turn, Parked(why, held_ms, now))
+        self._deliver(turn_id, turn, Parked(why, held_ms, now, priority))
 
     def _deliver(self, turn_id: str, turn: Turn, place: Parked) -> None:
         """Tell the waiter of its place; one on a replica not yet announced stays parked, one that can't be used goes back."""
@@ -292,7 +304,7 @@ class Ledger(Generic[F]):
             self.give_back(turn_id, ReturnReason.UNREACHABLE)
         elif replica := self.replicas.get(turn.replica):
             self._parked.pop(turn_id, None)
-            placement = Placement(replica, turn.run, turn.attempt, place.why, place.held_ms)
+            placement = Placement(replica, turn.run, turn.attempt, place.why, place.held_ms, place.priority)
             self._tell(turn, lambda waiter: waiter.placed(placement))
         else:
             self._parked[turn_id] = place

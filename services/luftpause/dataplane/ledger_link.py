@@ -52,8 +52,17 @@ class LedgerLink(Generic[F]):
     def response_seen(self, turn: str, response: str) -> None:
         self.ledger.response_seen(turn, response)
 
-    def finished(self, turn: str, finish_reason: str, usage: Usage | None, *, paused: bool, tool_call_ids: Sequence[str] = ()) -> None:
-        self.ledger.finished(turn, finish_reason, usage, paused=paused, tool_call_ids=tool_call_ids)
+    def finished(
+        self,
+        turn: str,
+        finish_reason: str,
+        usage: Usage | None,
+        *,
+        paused: bool,
+        tool_call_ids: Sequence[str] = (),
+        tools: Sequence[str] = (),
+    ) -> None:
+        self.ledger.finished(turn, finish_reason, usage, paused=paused, tool_call_ids=tool_call_ids, tools=tools)
 
     def failed(self, turn: str, reason: str) -> None:
         self.ledger.failed(turn, reason)

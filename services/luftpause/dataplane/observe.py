@@ -15,6 +15,7 @@ from luftpause.dataplane.sse import DONE, Lines, data_of
 from luftpause.dataplane.turns import Usage
 
 TOOL_CALL_IDS_MAX: Final = 256  # per answer
+TOOLS_MAX: Final = 16  # different ones per answer
 
 Json = dict[str, Any]
 Search = Callable[..., re.Match[bytes] | None]  # a pattern's `search`
@@ -66,7 +67,7 @@ class Observed:
     anything that matters after the first token. `known` decodes the fields that are read, where that is cheaper than all of them.
     """
 
-    __slots__ = ("calls", "error", "events", "finish_reason", "first_token", "fresh_ids", "ids", "news", "response", "usage")
+    __slots__ = ("calls", "error", "events", "finish_reason", "first_token", "fresh_ids", "ids", "news", "response", "tools", "usage")
 
     telling: ClassVar[re.Pattern[bytes]]
     known: ClassVar[msgspec.json.Decoder[Any] | None] = None
@@ -80,6 +81,7 @@ class Observed:
         self.calls = False
         self.ids: list[str] = []
         self.fresh_ids: list[str] = []
+        self.tools: list[str] = []  # names of those that were called
         self.response = ""  # the id under which the engine may store the answer
         self.news = False
 
@@ -110,9 +112,11 @@ class Observed:
         if not self.first_token:
             self.first_token = self.news = True
 
-    def call(self, call_id: str) -> None:
-        """A tool call that the client is to carry out; its id may be missing."""
+    def call(self, call_id: str, tool: str) -> None:
+        """A tool call that the client is to carry out; its id may be missing, and the tool's name."""
         self.calls = True
+        if tool and len(self.tools) < TOOLS_MAX and tool not in self.tools:
+            self.tools.append(tool)
         if call_id and len(self.ids) < TOOL_CALL_IDS_MAX and call_id not in self.ids:
             self.ids.append(call_id)
             self.fresh_ids.append(call_id)

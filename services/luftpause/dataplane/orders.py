@@ -22,7 +22,10 @@ def absorb(ledger: "Ledger[Any]", order: pb.Order) -> None:
             ledger.held(held.turn, held.attempt, held.run, held.reason)
         case "placed":
             to = order.placed
-            ledger.placed(to.turn, to.attempt, run=to.run, replica=to.replica, turn_seq=to.turn_seq, why=to.hold_reason, held_ms=to.held_ms)
+            ledger.placed(
+                to.turn, to.attempt, run=to.run, replica=to.replica, turn_seq=to.turn_seq, why=to.hold_reason, held_ms=to.held_ms,
+                priority=to.priority if to.HasField("priority") else None,
+            )  # fmt: skip
         case "refused":
             _refused(ledger, order.refused)
         case "replicas":

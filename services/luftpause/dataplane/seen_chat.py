@@ -18,8 +18,14 @@ CALLS: Final = frozenset({"tool_calls", "function_call"})
 Count = Annotated[int, Meta(ge=0)]
 
 
+class WholeFunction(Struct, gc=False):
+    name: str | None = None
+
+
 class WholeCall(Struct, gc=False):
     id: str | None = None
+    function: WholeFunction | None = None
+    custom: None = None
 
 
 class WholeMessage(Struct, gc=False):
@@ -73,7 +79,7 @@ class ChatSeen(Observed):
             self.usage = Usage(usage.prompt_tokens, usage.completion_tokens, None if details is None else details.cached_tokens)
         for choice in found.choices:
             for call in choice.message.tool_calls or ():
-                self.call(call.id or "")
+                self.call(call.id or "", (call.function.name if call.function is not None else None) or "")
             self._finish(choice.finish_reason or "")
 
     def _finish(self, reason: str) -> None:
@@ -94,9 +100,9 @@ class ChatSeen(Observed):
         said = as_object(choice.get("delta") or choice.get("message"))
         calls = as_objects(said.get("tool_calls"))
         for call in calls:
-            self.call(as_text(call.get("id")))
-        if not calls and as_object(said.get("function_call")):
-            self.call("")
+            self.call(as_text(call.get("id")), as_text(as_object(call.get("function") or call.get("custom")).get("name")))
+        if not calls and (only := as_object(said.get("function_call"))):
+            self.call("", as_text(only.get("name")))
         if self.calls or choice.get("text") or any(said.get(key) for key in TEXT_KEYS):
             self.token()
         self._finish(as_text(choice.get("finish_reason")))

@@ -56,7 +56,7 @@ class MessagesSeen(Observed):
     def _take_block(self, block: Json) -> None:
         """`server_tool_use` is the engine's own business."""
         if block.get("type") == "tool_use":
-            self.call(as_text(block.get("id")))
+            self.call(as_text(block.get("id")), as_text(block.get("name")))
             self.token()
         elif any(block.get(key) for key in DELTA_KEYS):
             self.token()

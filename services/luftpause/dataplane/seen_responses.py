@@ -18,6 +18,7 @@ OF_ITEM: Final = frozenset({"response.output_item.added", "response.output_item.
 class Item(TypedDict, total=False):
     type: Any
     call_id: Any
+    name: Any
     content: Any
 
 
@@ -92,10 +93,10 @@ class ResponsesSeen(Observed):
         self.error = error_text(response) or ("failed" if status == "failed" else self.error)
 
     def _take_item(self, item: Json) -> None:
-        """Calls with a `call_id` are the client's to carry out; those without are the engine's own."""
-        call_id = as_text(item.get("call_id"))
-        if as_text(item.get("type")).endswith("_call") and "call_id" in item:
-            self.call(call_id)
+        """Calls with a `call_id` are the client's to carry out; those without are the engine's own. A built-in tool has no name."""
+        call_id, kind = as_text(item.get("call_id")), as_text(item.get("type"))
+        if kind.endswith("_call") and "call_id" in item:
+            self.call(call_id, as_text(item.get("name")) or kind.removesuffix("_call"))
             self.token()
 
 

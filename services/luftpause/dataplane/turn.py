@@ -18,6 +18,7 @@ from luftpause.dataplane.observe import Observed
 from luftpause.dataplane.outgoing import engine_request, forwarded
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import refusal
+from luftpause.dataplane.splice import with_priority
 from luftpause.dataplane.sweep import NEVER
 from luftpause.dataplane.turn_words import ask_of, held_lines, name_lines, placed_lines
 from luftpause.dataplane.turns import Placement, Refusal, ReturnReason
@@ -133,8 +134,9 @@ class Turn:
         self._placement = placement
         pool = self.relay.upstreams.pool(placement.replica)
         origin = pool.origin
+        body = self._body if placement.priority is None else with_priority(self._body, placement.priority)
         out = engine_request(
-            origin.prefix + self._target, origin.host_header, self._headers, origin.key_line(placement.replica.api_key), self._body
+            origin.prefix + self._target, origin.host_header, self._headers, origin.key_line(placement.replica.api_key), body
         )
         attempt = self._attempt = Attempt(self, self._conn)
         attempt.start(pool, out)
@@ -211,7 +213,7 @@ class Turn:
         elif seen.error:
             scheduler.failed(self.id, "stream_error")
         else:
-            scheduler.finished(self.id, seen.finish_reason, seen.usage, paused=seen.paused, tool_call_ids=seen.ids)
+            scheduler.finished(self.id, seen.finish_reason, seen.usage, paused=seen.paused, tool_call_ids=seen.ids, tools=seen.tools)
         self._over()
 
     def ours(self) -> bytes:

@@ -67,11 +67,14 @@ class Replica(Struct, frozen=True, gc=False):
 
 
 class Placement(Struct, frozen=True, gc=False):
+    """`priority`: what the request says to the engine, in that engine's sign; None: nothing."""
+
     replica: Replica
     run: str
     attempt: int
     hold_reason: str = ""
     held_ms: int = 0
+    priority: int | None = None
 
 
 class Refusal(Struct, frozen=True, gc=False):
@@ -140,7 +143,18 @@ class Scheduler(Protocol):
 
     def response_seen(self, turn: str, response: str) -> None: ...
 
-    def finished(self, turn: str, finish_reason: str, usage: Usage | None, *, paused: bool, tool_call_ids: Sequence[str] = ()) -> None: ...
+    def finished(
+        self,
+        turn: str,
+        finish_reason: str,
+        usage: Usage | None,
+        *,
+        paused: bool,
+        tool_call_ids: Sequence[str] = (),
+        tools: Sequence[str] = (),
+    ) -> None:
+        """`tools`: names of those that the answer called."""
+        ...
 
     def failed(self, turn: str, reason: str) -> None: ...
 

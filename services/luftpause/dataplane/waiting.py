@@ -32,3 +32,4 @@ class Parked(Struct, frozen=True):
     why: str  # it was held
     held_ms: int
     since: float
+    priority: int | None

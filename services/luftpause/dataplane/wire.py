@@ -23,6 +23,8 @@ REASONS: Final = {
 IDS_MAX: Final = 256  # the newest of a request or an answer
 ID_CHARS_MAX: Final = 512  # longer ids are not told: no engine makes them
 NAME_CHARS_MAX: Final = 1_024  # longer ones are cut; no replica serves such a model
+TOOLS_MAX: Final = 16  # names of tools that one answer called
+TOOL_CHARS_MAX: Final = 128  # longer names are cut; no API allows them
 _ASK_CHARS_USUAL: Final = 4_096
 
 
@@ -60,6 +62,11 @@ def ids(values: Sequence[str]) -> tuple[str, ...]:
     return tuple([
         each if each.isascii() else each.encode("utf-8", "replace").decode() for each in values[:IDS_MAX] if 0 < len(each) <= ID_CHARS_MAX
     ])
+
+
+def tools(names: Sequence[str]) -> tuple[str, ...]:
+    """Of tools, each bounded; few engines make a call without one."""
+    return tuple([name(each[:TOOL_CHARS_MAX]) for each in names[:TOOLS_MAX]])
 
 
 def turn_class(value: TurnClass) -> pb.TurnClass:
@@ -120,7 +127,16 @@ def response_seen(turn: str, response: str) -> pb.Fact:
     return pb.Fact(response_seen=pb.ResponseSeen(turn=turn, response=response))
 
 
-def finished(turn: str, attempt: int, finish_reason: str, usage: Usage | None, *, paused: bool, tool_call_ids: Sequence[str]) -> pb.Fact:
+def finished(
+    turn: str,
+    attempt: int,
+    finish_reason: str,
+    usage: Usage | None,
+    *,
+    paused: bool,
+    tool_call_ids: Sequence[str],
+    tools: Sequence[str],
+) -> pb.Fact:
     tokens = None
     if usage is not None:
         tokens = pb.Usage(
@@ -131,7 +147,13 @@ def finished(turn: str, attempt: int, finish_reason: str, usage: Usage | None, *
         )
     return pb.Fact(
         turn_finished=pb.TurnFinished(
-            turn=turn, attempt=attempt, finish_reason=name(finish_reason), usage=tokens, paused=paused, tool_call_ids=tool_call_ids
+            turn=turn,
+            attempt=attempt,
+            finish_reason=name(finish_reason),
+            usage=tokens,
+            paused=paused,
+            tool_call_ids=tool_call_ids,
+            tools=tools,
         )
     )
 

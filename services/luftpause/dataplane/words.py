@@ -31,7 +31,15 @@ class Words(Protocol[F_co]):
     def response_seen(self, turn: str, response: str) -> F_co: ...
 
     def finished(
-        self, turn: str, attempt: int, finish_reason: str, usage: Usage | None, *, paused: bool, tool_call_ids: Sequence[str]
+        self,
+        turn: str,
+        attempt: int,
+        finish_reason: str,
+        usage: Usage | None,
+        *,
+        paused: bool,
+        tool_call_ids: Sequence[str],
+        tools: Sequence[str],
     ) -> F_co: ...
 
     def failed(self, turn: str, attempt: int, reason: str) -> F_co: ...

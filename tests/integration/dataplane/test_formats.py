@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from luftpause.dataplane.turns import Kind, Usage
+from luftpause.dataplane.turns import Ask, Kind, Usage
 from tests.support.fake_scheduler import FakeScheduler, replica
 from tests.support.plane import client_of, post, running_plane
 from tests.support.raw_engine import STREAM_HEAD, RawEngine, Talk, chunked, json_answer, raw_engine
@@ -82,8 +82,31 @@ async def test_a_stream_passes_byte_for_byte_and_is_reported(path: str, step: in
     assert told[-1] == "finished"
     assert "first_token" in told
     assert scheduler.last("finished")[2:] == finished
+    assert scheduler.tools[scheduler.only] == (("f",) if finished[3] else ())
     asked = scheduler.asks[scheduler.only]
     assert (asked.api, asked.kind, asked.model) == (APIS[path], Kind.GENERATIVE, "m")
+
+
+@pytest.mark.parametrize("path", STREAMS)
+async def test_an_engine_with_a_priority_queue_reads_the_schedulers_priority_and_no_other_engine_does(path: str) -> None:
+    async def busy(talk: Talk) -> None:
+        await talk.send(json_answer(b'{"object":"error","message":"The request queue is full.","code":503}', "503 Busy"))
+
+    async def behave(talk: Talk) -> None:
+        await talk.stream(STREAMS[path][0])
+
+    def decide(scheduler: FakeScheduler, ask: Ask) -> None:
+        if scheduler.attempts[ask.turn] == 1:
+            scheduler.place(ask.turn, "has one", priority=-1)
+        else:
+            scheduler.place(ask.turn, "has none")
+
+    async with raw_engine(busy) as one, raw_engine(behave) as two:
+        scheduler = FakeScheduler(replica("has one", one.url), replica("has none", two.url), decide=decide)
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            assert (await client.ask(post(BODY, path=path))).status == 200
+    assert one.talks[0].body == BODY[:-1] + b',"priority":-1}'
+    assert two.talks[0].body == BODY
 
 
 @pytest.mark.parametrize("path", STREAMS)

@@ -73,6 +73,17 @@ def test_a_held_turn_is_told_why_and_then_where(desk: Desk) -> None:
     assert (placement.replica.name, placement.run, placement.attempt) == ("a", "r", 1)
 
 
+@pytest.mark.parametrize("priority", [-1, 0, 1, None])
+def test_what_the_request_says_to_its_engine_comes_with_the_place_also_where_that_had_to_wait(desk: Desk, priority: int | None) -> None:
+    at_once, parked = desk.asked("t"), desk.asked("u")
+    for turn, name in (("t", "a"), ("u", "new")):
+        absorb(desk.ledger, pb.Order(placed=pb.Placed(turn=turn, attempt=1, run="r", replica=name, turn_seq=1, priority=priority)))
+    assert parked.told == []
+    absorb(desk.ledger, a_list_of("a", "b", "new"))
+    placements = [waiter.told[0] for waiter in (at_once, parked)]
+    assert [each.priority for each in placements if isinstance(each, Placement)] == [priority, priority]
+
+
 def test_a_refusal_ends_the_turn_and_rounds_its_delay_up(desk: Desk) -> None:
     waiter = desk.asked()
     desk.refuse(retry_after_ms=1_001)
@@ -469,7 +480,8 @@ def test_nothing_that_a_client_or_engine_writes_can_end_the_session(desk: Desk) 
     desk.ledger.tool_calls_seen("t", ["", "\ude00", "z" * 600])
     desk.ledger.tool_calls_seen("t", [""])
     desk.ledger.response_seen("t", "")
-    desk.ledger.finished("t", "stop\ud83e" + "x" * 5_000, None, paused=True, tool_call_ids=("", "\ude00"))
+    tools = ("look\ud83e", "x" * 5_000, *map(str, range(99)))
+    desk.ledger.finished("t", "stop\ud83e" + "x" * 5_000, None, paused=True, tool_call_ids=("", "\ude00"), tools=tools)
     batch = pb.FactBatch(facts=desk.sent)
     assert pb.FactBatch.FromString(batch.SerializeToString()) == batch
     assert batch.ByteSize() < 20_000
@@ -477,6 +489,8 @@ def test_nothing_that_a_client_or_engine_writes_can_end_the_session(desk: Desk) 
     assert (asked.model[:3], len(asked.model), asked.previous_response) == ("m?x", 1_024, "")
     assert (len(asked.tool_call_ids), asked.tool_call_ids[0]) == (256, "0?")  # the newest come first
     assert [list(fact.tool_call_seen.ids) for fact in batch.facts if fact.WhichOneof("fact") == "tool_call_seen"] == [["?"]]
+    told = list(batch.facts[-1].turn_finished.tools)
+    assert (told[:3], len(told)) == (["look?", "x" * 128, "0"], 16)
     (part,) = Snapshot(desk.ledger.memory, 1.0).parts()
     assert part.runs[0].lanes[0].model == asked.model
 

@@ -18,6 +18,10 @@ def call(call_id: str | None, index: int = 0, **more: Any) -> dict[str, Any]:
     return {"index": index, "function": {"arguments": ""}} | ({"id": call_id} if call_id is not None else {}) | more
 
 
+def named(call_id: str, name: Any, index: int = 0) -> dict[str, Any]:
+    return call(call_id, index, function={"name": name, "arguments": ""})
+
+
 def sse(*events: Any, end: str = "\n\n", prefix: str = "data: ") -> bytes:
     return "".join(prefix + (event if isinstance(event, str) else json.dumps(event)) + end for event in events).encode()
 
@@ -120,6 +124,32 @@ def test_the_first_token_is_the_first_thing_said(event: dict[str, Any], token: b
 )
 def test_tool_call_ids_once_each_none_empty(events: list[Any], ids: list[str]) -> None:
     assert watch(sse(TEXT, *events), cap=100_000).ids == ids
+
+
+@pytest.mark.parametrize(
+    ("events", "tools"),
+    [
+        ([delta(tool_calls=[named("a", "lookup")]), delta(tool_calls=[call(None)])], ["lookup"]),
+        ([delta(tool_calls=[named("a", "lookup"), named("b", "add", 1), named("c", "lookup", 2)])], ["lookup", "add"]),
+        ([delta(tool_calls=[named("a", "lookup")]), delta(1, tool_calls=[named("b", "add")])], ["lookup", "add"]),
+        ([delta(tool_calls=[{"type": "custom", "id": "a", "custom": {"name": "patch", "input": ""}}])], ["patch"]),
+        ([delta(tool_calls=[named("a", None), named("b", 7), named("c", ""), {"id": "d", "function": "x"}])], []),
+        ([delta(function_call={"name": "old", "arguments": ""})], ["old"]),
+        ([delta(function_call="x")], []),
+        ([delta(tool_calls=[named("a", f"t{n}") for n in range(20)])], [f"t{n}" for n in range(16)]),
+        ([TEXT], []),
+    ],
+)
+@pytest.mark.parametrize("whole", [False, True])
+def test_names_of_the_tools_that_were_called_once_each(events: list[Any], tools: list[str], whole: bool) -> None:
+    if not whole:
+        assert watch(sse(TEXT, *events), cap=100_000).tools == tools
+        return
+    observer = WholeJson(ChatSeen(), 100_000)
+    choices = [{"message": each["choices"][0]["delta"], "finish_reason": "tool_calls"} for each in events]
+    observer.feed(json.dumps({"choices": choices}).encode())
+    observer.end()
+    assert observer.seen.tools == tools
 
 
 def test_ids_are_news_when_they_come_and_only_then() -> None:

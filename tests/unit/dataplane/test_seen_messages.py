@@ -71,7 +71,7 @@ def watch(stream: bytes, step: int = 0) -> MessagesSeen:
 def test_a_stream_is_read_however_it_is_cut_and_ended(step: int, ends: str, space: str, named: bool) -> None:
     seen = watch(sse(*TOOLS, ends=ends, space=space, named=named), step)
     assert (seen.first_token, seen.finish_reason, seen.paused, seen.ids) == (True, "tool_use", True, ["toolu_1"])
-    assert (seen.usage, seen.error, seen.events > 0) == (Usage(9, 7, 4), "", True)
+    assert (seen.usage, seen.error, seen.events > 0, seen.tools) == (Usage(9, 7, 4), "", True, ["f"])
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,12 @@ def test_whether_tool_results_will_come(reason: Any, with_use: bool, paused: boo
 
 def test_the_engines_own_tools_are_nobody_elses() -> None:
     seen = watch(sse(start(), block("server_tool_use", id="srvtoolu_1"), end("end_turn"), STOP))
-    assert (seen.ids, seen.paused) == ([], False)
+    assert (seen.ids, seen.paused, seen.tools) == ([], False, [])
+
+
+def test_names_of_the_tools_that_were_used_once_each() -> None:
+    uses = [block("tool_use", id=f"toolu_{n}", name=name) for n, name in enumerate(["lookup", "add", "lookup", None, 7, ""])]
+    assert watch(sse(start(), TEXT, *uses, end("tool_use"), STOP)).tools == ["lookup", "add"]
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ TOOLS = (CREATED, event("in_progress", response=response("in_progress")), DELTA,
 def test_a_stream_is_read_however_it_is_cut_and_ended(step: int, end: str, space: str, named: bool) -> None:
     seen = watch(sse(*TOOLS, end=end, space=space, named=named), step)
     assert (seen.first_token, seen.finish_reason, seen.paused, seen.ids) == (True, "completed", True, ["call_1"])
-    assert (seen.usage, seen.response, seen.error, seen.events > 0) == (Usage(9, 3, 4), "resp_1", "", True)
+    assert (seen.usage, seen.response, seen.error, seen.events > 0, seen.tools) == (Usage(9, 3, 4), "resp_1", "", True, ["f"])
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,25 @@ def test_the_first_token_is_the_first_thing_said(what: Any, token: bool) -> None
 def test_how_it_ended(last: Any, finish: str, paused: bool, error: str) -> None:
     seen = watch(sse(CREATED, DELTA, last, named=False))
     assert (seen.finish_reason, seen.paused, seen.error) == (finish, paused, error)
+
+
+@pytest.mark.parametrize(
+    ("items", "tools"),
+    [
+        ([call("a"), call("b") | {"name": "add"}, call("c")], ["f", "add"]),
+        ([call("a", "custom_tool_call") | {"name": "apply_patch"}], ["apply_patch"]),
+        (
+            [{"type": "local_shell_call", "call_id": "a", "action": {}}, {"type": "computer_call", "call_id": "b"}],
+            ["local_shell", "computer"],
+        ),
+        ([{"type": "web_search_call", "id": "ws"}], []),
+        ([call("a") | {"name": 7}], ["function"]),
+        ([TEXT], []),
+    ],
+)
+def test_names_of_the_tools_that_were_called_once_each(items: list[Any], tools: list[str]) -> None:
+    """A built-in tool of the client's has no name but its type."""
+    assert watch(sse(CREATED, event("completed", response=response("completed", output=items)))).tools == tools
 
 
 def test_a_stream_that_stops_after_its_calls_is_paused() -> None:
