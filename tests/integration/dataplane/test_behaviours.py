@@ -1,7 +1,6 @@
 """However a client behaves towards the real thing: does it get what it should, and is nothing left of it anywhere?
 
-Real processes: dataplane, scheduler, engine. After each behaviour no engine works for it, no turn is counted, no connection is left, all
-within two seconds.
+Real processes: dataplane, scheduler, engine. After each behaviour no engine works for it, no turn is counted, no connection is left.
 """
 
 import asyncio
@@ -46,7 +45,7 @@ async def status_of(client: Client, method: str = "POST") -> str:
 async def end_of(client: Client, method: str = "POST") -> str:
     """The same, and then the other side closes."""
     said = await status_of(client, method)
-    assert await client.closed(5) == b""
+    assert await client.closed() == b""
     return f"{said}, closed"
 
 

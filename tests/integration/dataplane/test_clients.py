@@ -175,14 +175,14 @@ async def test_a_body_that_is_too_long_is_413(framing: str) -> None:
 async def test_a_request_that_drips_is_408(sends: bytes) -> None:
     async with running_plane(FakeScheduler(), head_seconds_max=0.3, body_seconds_max=0.3) as plane, client_of(plane) as client:
         await client.send(sends)
-        assert (await client.answer(seconds=3)).status == 408
+        assert (await client.answer()).status == 408
         assert await client.closed() == b""
 
 
 async def test_an_idle_connection_is_closed() -> None:
     async with running_plane(FakeScheduler(), idle_connection_seconds=0.3) as plane, client_of(plane) as client:
         assert (await client.ask(get("/health"))).status == 200
-        assert await client.closed(3) == b""
+        assert await client.closed() == b""
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,12 @@ async def test_a_refused_connection_sends_the_turn_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("word", ["no_replica", "none"])
-async def test_without_another_replica_the_client_gets_502_within_a_second(word: str) -> None:
+async def test_without_another_replica_the_client_gets_502_soon(word: str) -> None:
     scheduler = FakeScheduler(replica("dead", closed_port()))
     if word == "none":
         scheduler.decide = lambda s, ask: None if s.without[ask.turn] else s.place(ask.turn, "dead")
     async with running_plane(scheduler) as plane, client_of(plane) as client:
-        answer = await client.ask(post(), seconds=1)
+        answer = await client.ask(post())
     assert answer.status == 502
     assert answer.error == {"message": "engine dead: connection refused", "type": "server_error", "code": "engine_unreachable"}
     assert answer.headers["x-luftpause-run-id"]
@@ -80,7 +80,7 @@ async def test_without_failover_a_refused_connection_is_502_at_once() -> None:
     async with raw_engine(good) as engine:
         scheduler = FakeScheduler(replica("dead", closed_port()), replica("a", engine.url))
         async with running_plane(scheduler, failover=False) as plane, client_of(plane) as client:
-            answer = await client.ask(post(), seconds=1)
+            answer = await client.ask(post())
     assert (answer.status, answer.error["message"]) == (502, "engine dead: connection refused")
     assert scheduler.told() == ["ask", "started", "failed"]
     assert not any(fact[0] == "suspect" for fact in scheduler.facts)
@@ -131,12 +131,14 @@ SIZED_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-len
     ],
 )
 async def test_a_stream_that_breaks_reaches_the_client_as_a_broken_transfer(head: bytes, way: str) -> None:
+    began = asyncio.Event()
+
     async def breaks(talk: Talk) -> None:
         await talk.send(head, TEXT if head is SIZED_HEAD else chunked(TEXT))
         if way == "close":
             talk.writer.close()
         elif way == "reset":
-            await asyncio.sleep(0.1)  # what was sent before is to arrive
+            await began.wait()  # what was sent before has arrived
             talk.reset()
         elif way == "bad trailer":
             await talk.send(b"0\r\nx\0: y\r\n\r\n")
@@ -146,7 +148,10 @@ async def test_a_stream_that_breaks_reaches_the_client_as_a_broken_transfer(head
     async with raw_engine(breaks) as one, raw_engine(good) as two:
         scheduler = FakeScheduler(replica("a", one.url), replica("b", two.url))
         async with running_plane(scheduler) as plane, client_of(plane) as client:
-            answer = await client.ask(post(STREAM_BODY))
+            await client.send(post(STREAM_BODY))
+            await scheduler.until(lambda: "first_token" in scheduler.told())
+            began.set()
+            answer = await client.answer()
     assert (answer.status, answer.complete, answer.body) == (200, False, TEXT)
     assert not client.raw.endswith(b"0\r\n\r\n")
     assert scheduler.told() == ["ask", "started", "first_token", "failed"]
@@ -155,17 +160,21 @@ async def test_a_stream_that_breaks_reaches_the_client_as_a_broken_transfer(head
 
 
 async def test_a_broken_stream_is_a_reset_for_an_http_1_0_client() -> None:
+    began = asyncio.Event()
+
     async def breaks(talk: Talk) -> None:
         await talk.send(STREAM_HEAD, chunked(TEXT))
-        await asyncio.sleep(0.2)
+        await began.wait()
         talk.reset()
 
     async with raw_engine(breaks) as engine:
         scheduler = FakeScheduler(replica("a", engine.url))
         async with running_plane(scheduler) as plane, client_of(plane) as client:
             await client.send(post(STREAM_BODY, version="1.0"))
+            await client.until(TEXT)
+            began.set()
             with pytest.raises(ConnectionResetError):
-                await asyncio.wait_for(client.reader.read(), 5)
+                await asyncio.wait_for(client.reader.read(), 10)
 
 
 async def test_a_stale_connection_is_replaced_unseen() -> None:
@@ -199,10 +208,10 @@ async def test_an_engine_without_an_answer_is_504(sends: bytes) -> None:
     async with raw_engine(stalls) as engine:
         scheduler = FakeScheduler(replica("a", engine.url))
         async with running_plane(scheduler, first_byte_seconds=0.3, idle_seconds=0.3) as plane, client_of(plane) as client:
-            answer = await client.ask(post(STREAM_BODY), seconds=3)
+            answer = await client.ask(post(STREAM_BODY))
             assert answer.status == 504
             assert answer.error["message"].startswith("engine a: ")
-            await asyncio.wait_for(engine.talks[0].gone.wait(), 2)
+            await asyncio.wait_for(engine.talks[0].gone.wait(), 10)
     assert scheduler.last("failed")[2] in {"first_byte_timeout", "idle_timeout"}
     assert scheduler.told() == ["ask", "started", "failed"]
 
@@ -216,7 +225,7 @@ async def test_a_head_that_drips_does_not_gain_time() -> None:
     async with raw_engine(drips) as engine:
         scheduler = FakeScheduler(replica("a", engine.url))
         async with running_plane(scheduler, first_byte_seconds=0.5, idle_seconds=0.3) as plane, client_of(plane) as client:
-            answer = await client.ask(post(STREAM_BODY), seconds=3)
+            answer = await client.ask(post(STREAM_BODY))
     assert (answer.status, answer.error["code"]) == (504, "first_byte_timeout")
     assert scheduler.last("failed")[2] == "first_byte_timeout"
 
@@ -242,7 +251,7 @@ async def test_an_engine_that_falls_silent_breaks_the_stream() -> None:
     async with raw_engine(stalls) as engine:
         scheduler = FakeScheduler(replica("a", engine.url))
         async with running_plane(scheduler, idle_seconds=0.3) as plane, client_of(plane) as client:
-            answer = await client.ask(post(STREAM_BODY), seconds=3)
+            answer = await client.ask(post(STREAM_BODY))
     assert (answer.complete, answer.body) == (False, TEXT)
     assert scheduler.last("failed")[2] == "idle_timeout"
 
@@ -259,7 +268,7 @@ async def test_comments_alone_do_not_keep_a_stream_alive_for_ever() -> None:
     async with raw_engine(comments) as engine:
         scheduler = FakeScheduler(replica("a", engine.url))
         async with running_plane(scheduler, first_byte_seconds=0.5, idle_seconds=0.3) as plane, client_of(plane) as client:
-            answer = await client.ask(post(STREAM_BODY), seconds=3)
+            answer = await client.ask(post(STREAM_BODY))
     assert not answer.complete
     assert scheduler.last("failed")[2] == "first_byte_timeout"
 
@@ -314,7 +323,7 @@ async def test_a_client_that_leaves_after_a_give_back_is_abandoned() -> None:
             await client.send(post())
             await scheduler.until(lambda: "give_back" in scheduler.told())
             client.close()
-            await scheduler.all_over(2)
+            await scheduler.all_over()
     assert scheduler.told() == ["ask", "started", "give_back", "abandon"]
 
 
@@ -492,7 +501,7 @@ async def test_bytes_behind_an_answer_are_nobodys(first: bytes, extra: bytes, la
         scheduler = FakeScheduler(replica("a", engine.url))
         async with running_plane(scheduler) as plane, client_of(plane) as client:
             assert (await client.ask(post())).body == GOOD
-            await asyncio.wait_for(engine.talks[0].gone.wait(), 2)
+            await asyncio.wait_for(engine.talks[0].gone.wait(), 10)
             assert (await client.ask(post())).body == GOOD
     assert engine.connections == 2
     assert b"EVIL" not in client.raw

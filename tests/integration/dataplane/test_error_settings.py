@@ -1,7 +1,6 @@
 """Do the settings that change a row of the error table change it, before a real scheduler? (`no_replica`, `on_busy`, `failover`)"""
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +44,7 @@ async def test_as_the_original_a_full_queue_and_a_dead_engine_are_the_clients_to
         whole.engines[0].kill()
         await whole.engines[0].ended()
         for number in (2, 3):
-            began = time.monotonic()
             answer = await ask(whole)
-            assert time.monotonic() - began < 1.5, "a second, and what a busy machine adds"
             assert (answer.status, answer.error["code"]) == (502, "engine_unreachable")
             assert answer.error["message"] == "engine engine-0: connection refused"
             seen = await whole.quiet()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import pytest
 
@@ -145,16 +146,20 @@ async def test_a_held_turn_waits_and_says_so_afterwards() -> None:
 async def test_a_turn_that_is_refused_after_it_was_held_says_how_long_and_why() -> None:
     scheduler = FakeScheduler(decide=hold_all)
     async with running_plane(scheduler) as plane, client_of(plane) as client:
+        sent = time.monotonic()
         await client.send(post(x_luftpause_run_id="run-1"))
         await scheduler.until(lambda: bool(scheduler.asks))
-        await asyncio.sleep(0.02)
+        asked = time.monotonic()
+        await asyncio.sleep(0.02)  # a hold of some length; how long it was is measured
         scheduler.hold(scheduler.only, "no_replica")
+        least_seconds = time.monotonic() - asked
         scheduler.refuse(scheduler.only, 503, "no_replica", "nobody is there", 2)
         answer = await client.answer()
+        most_seconds = time.monotonic() - sent
     assert answer.status == 503
     assert (answer.headers["x-luftpause-run-id"], answer.headers["x-luftpause-turn-id"]) == ("run-1", scheduler.only)
     assert answer.headers["x-luftpause-hold-reason"] == "no_replica"
-    assert 20 <= int(answer.headers["x-luftpause-held-ms"]) < 5000
+    assert int(least_seconds * 1000) <= int(answer.headers["x-luftpause-held-ms"]) <= most_seconds * 1000
     assert "x-luftpause-replica" not in answer.headers
 
 
@@ -190,7 +195,7 @@ async def test_a_client_that_leaves_while_held_is_never_sent_to_an_engine(leaves
             await client.send(post())
             await scheduler.until(lambda: bool(scheduler.asks))
             getattr(client, leaves)()
-            await scheduler.all_over(2)
+            await scheduler.all_over()
             assert scheduler.told() == ["ask", "abandon"]
             assert not plane.relay.turns
     assert not engine.talks
@@ -216,7 +221,7 @@ async def test_a_half_closed_client_is_gone_when_its_time_is_up() -> None:
     async with running_plane(scheduler, half_close_seconds=0.5) as plane, client_of(plane) as client:
         await client.send(post())
         client.half_close()
-        await scheduler.all_over(5)
+        await scheduler.all_over()
     assert scheduler.told() == ["ask", "abandon"]
 
 
@@ -239,8 +244,8 @@ async def test_a_client_that_leaves_in_mid_stream_stops_the_engine(leaves: str) 
             await client.send(post(STREAM_BODY))
             await client.until(b"hi")
             getattr(client, leaves)()
-            await asyncio.wait_for(gone.wait(), 2)
-            await scheduler.all_over(2)
+            await asyncio.wait_for(gone.wait(), 10)
+            await scheduler.all_over()
             assert not plane.relay.turns
     assert scheduler.told() == ["ask", "started", "first_token", "failed"]
     assert scheduler.last("failed")[2] == "client_left"
@@ -260,8 +265,8 @@ async def test_a_client_that_leaves_before_the_head_stops_the_engine() -> None:
             await client.send(post())
             await scheduler.until(lambda: "started" in scheduler.told())
             client.close()
-            await asyncio.wait_for(gone.wait(), 2)
-            await scheduler.all_over(2)
+            await asyncio.wait_for(gone.wait(), 10)
+            await scheduler.all_over()
     assert scheduler.told() == ["ask", "started", "failed"]
 
 
@@ -414,7 +419,7 @@ async def test_replicas_that_deliver_are_named_to_the_scheduler() -> None:
         scheduler = FakeScheduler(replica("a", engine.url), decide=place_first)
         async with running_plane(scheduler) as plane, client_of(plane) as client:
             await client.ask(post())
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(10):
                 while scheduler.delivered != ["a"]:
                     await asyncio.sleep(0.05)  # the sweep tells it within 250 ms
             await asyncio.sleep(0.6)
