@@ -33,16 +33,16 @@ def _add(facts: Facts, turn: Turn, by: int) -> Account:
     return replace(account, bytes_of=account.bytes_of.set(turn.replica, account.bytes_of.get(turn.replica, 0) + by))
 
 
-def placed(facts: Facts, turn: Turn) -> Account:
+def placed(facts: Facts, turn: Turn) -> Learned:
     assert turn.id not in facts.policy_state.turns
     account = _add(facts, turn, turn.body_bytes)
-    return replace(account, turns=account.turns.set(turn.id, turn.replica))
+    return Learned(replace(account, turns=account.turns.set(turn.id, turn.replica)))
 
 
-def ended(facts: Facts, turn: Turn, finished: TurnFinished | None) -> Account:
+def ended(facts: Facts, turn: Turn, finished: TurnFinished | None) -> Learned:
     account = _add(facts, turn, -turn.body_bytes)
     tokens = finished.usage.prompt if finished and finished.usage else 0
-    return replace(account, turns=account.turns.delete(turn.id), tokens=account.tokens + tokens)
+    return Learned(replace(account, turns=account.turns.delete(turn.id), tokens=account.tokens + tokens))
 
 
 def absorb(facts: Facts, event: Event) -> Learned:

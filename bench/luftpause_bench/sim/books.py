@@ -72,6 +72,7 @@ class Books:
         if absorbed:
             self._absorb(event)
         answered = getattr(event, "attempt", 0) + isinstance(event, TurnReturned)
+        answered = inf if isinstance(event, TurnAbandoned) else answered  # what is said of its turn was due before
         for decision in decisions:
             if not absorbed and isinstance(decision, Place | Held | Refuse) and decision.turn == mine and decision.attempt >= answered:
                 self._absorb(event)
@@ -255,6 +256,8 @@ class Books:
             self._pauses(entry, event, replica)
 
     def _pauses(self, entry: Entry, event: TurnFinished, replica: str) -> None:
+        if self.settings.policy != "original":
+            return  # it keeps no places
         seconds = self.settings.reserve_seconds_max or inf
         surely = (
             event.paused

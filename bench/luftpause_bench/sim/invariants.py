@@ -16,6 +16,7 @@ from luftpause.scheduler.core.events import (
     ReplicaProbed,
     Resync,
     RunEnded,
+    TurnAbandoned,
     TurnClass,
     TurnRequested,
     TurnReturned,
@@ -82,7 +83,7 @@ class Watcher:
 
     def _check(self, before: State, event: Event, step: Step) -> None:
         after = step.state
-        placed = [decision for decision in step.decisions if isinstance(decision, Place)]
+        placed = [decision for decision in step.decisions if isinstance(decision, Place) and not _left_at_once(event, decision, after)]
         self.placed += len(placed)
         for place in placed:
             self.placed_runs[place.run, after.turns[place.turn].principal] = self._world.now
@@ -118,6 +119,11 @@ class Watcher:
 
 
 # ---- turns ------------------------------------------------------------------------------------------------------
+
+
+def _left_at_once(event: Event, place: Place, after: State) -> bool:
+    """It was placed as time had passed, and only then its client's leaving was read."""
+    return isinstance(event, TurnAbandoned) and event.turn == place.turn and place.turn not in after.turns
 
 
 def _fresh(before: State, event: Event, after: State, placed: list[Place]) -> Iterator[Place]:

@@ -4,8 +4,8 @@ from collections import Counter
 from math import isclose
 
 from luftpause.scheduler.core.guard_accounts import lane_of_turn
-from luftpause.scheduler.core.guard_model import Engine, Guarded, Lane
-from luftpause.scheduler.core.model import GENERATIVE, State, TurnPhase
+from luftpause.scheduler.core.guard_model import Engine, Guarded, Lane, Waiter
+from luftpause.scheduler.core.model import GENERATIVE, State, Turn, TurnPhase
 
 
 def recount_guard(state: State) -> None:
@@ -22,12 +22,7 @@ def recount_guard(state: State) -> None:
         assert _same(engine.answers, sum(each.answer for each in mine)), name
         _prefixes(engine)
     _lanes(state, g, Counter(each.lane for each in g.flying.values()), Counter(lane_of_turn(turn) for turn in held))
-    waiting: dict[str, list[tuple[float, str]]] = {}
-    for turn in held:
-        waiting.setdefault(turn.flow, []).append((turn.arrived, turn.id))
-    assert {name: list(flow.waiting) for name, flow in g.flows.items() if flow.waiting} == {
-        name: sorted(entries) for name, entries in waiting.items()
-    }
+    _flows(state, g, held)
 
 
 def _same(one: float, other: float) -> bool:
@@ -58,4 +53,21 @@ def _lanes(state: State, g: Guarded, flying: Counter[Lane], held: Counter[Lane])
     assert list(g.looks) == sorted(looks)
     assert {name: flow.resident for name, flow in g.flows.items() if flow.resident} == {name: n for name, n in resident.items() if n}
     assert all(flow.resident > 0 or flow.waiting for flow in g.flows.values())
-    assert len(g.steps) <= len(state.turns) + g.number + 64
+
+
+def _flows(state: State, g: Guarded, held: list[Turn]) -> None:
+    """A flow's rank is exact: which resident runs it has, and how often it has moved up."""
+    waiting: dict[str, list[Waiter]] = {}
+    for turn in held:
+        waiting.setdefault(turn.flow, []).append((turn.arrived, turn.id, lane_of_turn(turn), int(turn.turn_class)))
+    assert {name: list(flow.waiting) for name, flow in g.flows.items() if flow.waiting} == {
+        name: sorted(entries) for name, entries in waiting.items()
+    }
+    assert list(g.steps) == sorted((flow.step_at, name) for name, flow in g.flows.items() if flow.waiting)
+    for name, entries in waiting.items():
+        flow = g.flows[name]
+        arrived, _, lane, _ = min(entries)
+        account = g.lanes.get(lane)
+        own = account is not None and account.resident and account.flow == name
+        assert state.callers[name].rank == flow.resident - own - flow.moved_up or name in g.touched, name
+        assert flow.moved_up <= max(0.0, state.now - arrived), f"{name} has moved up more often than once a second"

@@ -111,6 +111,10 @@ class Names:
         """(anything, lane), sorted."""
         return sorted_set((first, self.lane(lane)) for first, lane in value)
 
+    def waiters(self, value: "SortedSet[Any]") -> "SortedSet[Any]":
+        """(arrival, turn, lane, class), sorted."""
+        return sorted_set((arrived, turn, self.lane(lane), turn_class) for arrived, turn, lane, turn_class in value)
+
     def after_the_first(self, value: "SortedSet[Any]") -> "SortedSet[Any]":
         """(anything, name, name), sorted."""
         return sorted_set((item[0], *self.all(item[1:])) for item in value)
@@ -176,7 +180,7 @@ RULES: Final[dict[str, Hide | None]] = {
         "queues_of_home", "queues_of_model", "seconds", "dirty", "stale", "counters", "phases", "listed", "suspects", "unusable",
         "outcome", "load", "usage", "hold_reason", "turn_class", "waits_for", "waits_for", "patterns", "urls",
         "tools", "tool", "priority", "firsts", "mean", "last", "prompt", "context", "token_seconds", "fixed_seconds", "tokens_per_byte",
-        "answers_of_class", "results", "pauses", "batch_pause", "run_seconds", "steps", "waiting",
+        "answers_of_class", "results", "pauses", "batch_pause", "run_seconds",
     ), CLEAR),
     **dict.fromkeys((
         "lanes", "tool_calls", "paused", "branches", "sightings", "dataplanes", "queues", "resyncing", "hello",
@@ -195,6 +199,9 @@ RULES: Final[dict[str, Hide | None]] = {
     "Guarded.flows": KEYS,
     "Guarded.answers": KEYS,
     "Guarded.looks": Names.pairs_with_lanes,
+    "Guarded.steps": Names.seconds_of_pairs,
+    "Guarded.touched": HIDDEN,
+    "FlowAccount.waiting": Names.waiters,
     "Flying.lane": Names.lane,
     "Flying.words": HIDDEN,
     "Engine.prefixes": Names.lanes,

@@ -36,7 +36,7 @@ from luftpause.scheduler.core.events import (
     TurnReturned,
     TurnStarted,
 )  # fmt: skip
-from luftpause.scheduler.core.indexes import Draft, arm, count_caller, freeze, mark_dirty, thaw
+from luftpause.scheduler.core.indexes import Draft, arm, freeze, heed, thaw
 from luftpause.scheduler.core.model import State, Timer
 from luftpause.scheduler.core.placement import settle
 from luftpause.scheduler.core.policies import NOTHING, POLICIES
@@ -187,9 +187,5 @@ def _absorb_session(d: Draft, event: Resync | DataplaneLost | DataplaneAlive | R
 def learn(d: Draft, event: Event) -> None:
     """Let the policy learn from the event, and keep what depends on that."""
     learned = d.policy.absorb(d, event)
-    if learned is NOTHING:
-        return
-    d.policy_state = learned.policy_state
-    mark_dirty(d, *learned.replicas)
-    for flow in learned.flows:
-        count_caller(d, flow)
+    if learned is not NOTHING:
+        heed(d, learned)

@@ -39,7 +39,7 @@ class Facts(Protocol):
 
 
 class Learned(Struct, frozen=True, gc=False):
-    """What a policy made of an event: its new state, the replicas that may take a held turn now, the flows whose key may have changed."""
+    """What a policy made of it: its new state, the replicas that may take a held turn now, the flows whose key may have changed."""
 
     policy_state: Any = None
     replicas: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Policy(Struct, frozen=True, gc=False):
     why not. A replica that opens for batch opens for interactive turns too. `choose` picks among replicas that admit the turn. `reserve`
     is how long a paused branch holds a place: seconds, 0 not at all.
 
-    `placed` and `ended` (None: not of interest) make the policy's new state when a turn comes to be in flight and when it no longer is, in
+    `placed` and `ended` (None: not of interest) say what the policy learned when a turn comes to be in flight and when it no longer is, in
     whatever way: between two placements of one step, and also for turns that expire, come back, or are found in a Hello. `ended` is told
     the report of the answer where there is one. In both the tables have been changed already; the turn is as it was in flight. `waits` is
     told when a turn begins (1) and ceases (-1) to be held, before the keys of its flow are worked out.
@@ -70,8 +70,8 @@ class Policy(Struct, frozen=True, gc=False):
     admits: Callable[[Facts, Replica, Turn], HoldReason | None]
     choose: Callable[[Facts, Turn, str, Sequence[Replica]], Replica]
     reserve: Callable[[Facts, TurnClass], float]
-    placed: Callable[[Facts, Turn], Any] | None = None
-    ended: Callable[[Facts, Turn, TurnFinished | None], Any] | None = None
+    placed: Callable[[Facts, Turn], Learned] | None = None
+    ended: Callable[[Facts, Turn, TurnFinished | None], Learned] | None = None
     waits: Callable[[Facts, Turn, int], Any] | None = None
     priority: Callable[[Facts, Turn], int | UnsetType] | None = None
     queue_reports: Callable[[Settings], int] = lambda _: 1

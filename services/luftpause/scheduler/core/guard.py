@@ -14,7 +14,7 @@ from luftpause.scheduler.core import admission
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.events import TurnClass
 from luftpause.scheduler.core.frame import Facts, Policy
-from luftpause.scheduler.core.guard_accounts import absorb, ended, flow_key, lane_of_turn, place_in_flow, placed, waits
+from luftpause.scheduler.core.guard_accounts import absorb, ended, lane_of_turn, placed, waits
 from luftpause.scheduler.core.guard_learn import (
     answer_tokens,
     next_tokens,
@@ -26,6 +26,7 @@ from luftpause.scheduler.core.guard_learn import (
     worth,
 )
 from luftpause.scheduler.core.guard_model import Engine, Guarded, Lane
+from luftpause.scheduler.core.guard_order import flow_key, place_in_flow
 from luftpause.scheduler.core.guard_shadow import promised, room, running
 from luftpause.scheduler.core.model import GENERATIVE, QueueKey, Replica, Turn
 from luftpause.scheduler.core.settings import Settings

@@ -1,7 +1,5 @@
 """How do the guard policy's accounts follow turns that wait, run and end, and the runs and callers they belong to?"""
 
-from math import floor
-
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.events import ConfigChanged, Event, FirstToken, ProbeOutcome, ReplicaProbed, Tick, TurnFinished
@@ -18,11 +16,11 @@ from luftpause.scheduler.core.guard_learn import (
     words_of,
     worth,
 )
-from luftpause.scheduler.core.guard_model import Engine, FlowAccount, Flying, Guarded, Lane, LaneAccount
+from luftpause.scheduler.core.guard_model import Engine, Flying, Guarded, Lane, LaneAccount
+from luftpause.scheduler.core.guard_order import NOBODY, told, waits_in_flow, with_flow, with_steps
 from luftpause.scheduler.core.guard_shadow import cut, left_behind, put, running, taken
-from luftpause.scheduler.core.model import GENERATIVE, Caller, PlaceInFlow, Turn, TurnPhase
+from luftpause.scheduler.core.model import GENERATIVE, Turn, TurnPhase
 
-NOBODY = FlowAccount()
 LOOKS_PER_TICK_MAX = 64
 LOOK_SECONDS = 60.0  # so often a paused lane is looked at
 
@@ -31,29 +29,7 @@ def lane_of_turn(turn: Turn) -> Lane:
     return turn.run, turn.model
 
 
-# ---- order ------------------------------------------------------------------------------------------------------
-
-
-def flow_key(facts: Facts, flow: str, caller: Caller) -> int:
-    """Fewest resident runs first: one less if its oldest turn is of such a run, and for every run time that this has waited."""
-    del caller
-    g: Guarded = facts.policy_state
-    account = g.flows.get(flow)
-    if account is None:
-        return 0
-    turn = facts.turns.get(account.waiting.first()[1]) if account.waiting else None
-    if turn is None:
-        return account.resident
-    lane = g.lanes.get(lane_of_turn(turn))
-    key = account.resident - (lane is not None and lane.resident and lane.flow == flow)
-    seconds = g.run_seconds[int(turn.turn_class)]
-    return key - max(0, floor((facts.now - turn.arrived) / max(1.0, seconds.value))) if seconds.count > KNOWN else key
-
-
-def place_in_flow(facts: Facts, turn: Turn) -> PlaceInFlow:
-    """The oldest run first."""
-    run = facts.runs.get(turn.run)
-    return (run.born if run is not None else turn.arrived, turn.arrived, facts.serial)
+# ---- waiting ----------------------------------------------------------------------------------------------------
 
 
 def waits(facts: Facts, turn: Turn, by: int) -> Guarded:
@@ -64,17 +40,12 @@ def waits(facts: Facts, turn: Turn, by: int) -> Guarded:
     lane = lane_of_turn(turn)
     account = g.lanes.get(lane)
     flow = g.flows.get(turn.flow, NOBODY)
-    entry = (turn.arrived, turn.id)
-    flow = replace(flow, waiting=flow.waiting.add(entry) if by > 0 else flow.waiting.remove(entry))
-    g = _with_flow(g, turn.flow, flow)
+    entry = (turn.arrived, turn.id, lane, int(turn.turn_class))
+    g = waits_in_flow(facts, g, turn.flow, flow.waiting.add(entry) if by > 0 else flow.waiting.remove(entry))
     if account is not None:
         if by > 0:
             g, account = _came_back(g, lane, account, turn.arrived)
         g = _stored(g, lane, replace(account, waiting=account.waiting + by), goes_on=turn.phase is TurnPhase.IN_FLIGHT)
-    if by > 0:
-        seconds = g.run_seconds[int(turn.turn_class)]
-        if seconds.count > KNOWN:
-            g = replace(g, steps=g.steps.add((turn.arrived + max(1.0, seconds.value), turn.id)))
     return g
 
 
@@ -89,12 +60,6 @@ def _stored(g: Guarded, lane: Lane, account: LaneAccount, *, goes_on: bool = Fal
     return replace(g, lanes=g.lanes.delete(lane)) if lane in g.lanes else g
 
 
-def _with_flow(g: Guarded, name: str, flow: FlowAccount) -> Guarded:
-    if flow.resident or flow.waiting:
-        return replace(g, flows=g.flows.set(name, flow))
-    return replace(g, flows=g.flows.delete(name)) if name in g.flows else g
-
-
 def _came_back(g: Guarded, lane: Lane, account: LaneAccount, when: float) -> tuple[Guarded, LaneAccount]:
     """Its pause is over, if it had one. The account is not stored."""
     if account.paused_at < 0:
@@ -106,7 +71,11 @@ def _came_back(g: Guarded, lane: Lane, account: LaneAccount, when: float) -> tup
 # ---- running ----------------------------------------------------------------------------------------------------
 
 
-def placed(facts: Facts, turn: Turn) -> Guarded:
+def placed(facts: Facts, turn: Turn) -> Learned:
+    return told(_placed(facts, turn))
+
+
+def _placed(facts: Facts, turn: Turn) -> Guarded:
     g: Guarded = facts.policy_state
     if turn.kind != GENERATIVE:
         return g
@@ -154,14 +123,14 @@ def _resident(g: Guarded, account: LaneAccount, flow: str) -> tuple[Guarded, Lan
         return g, account
     g, account = _not_resident(g, account)
     there = g.flows.get(flow, NOBODY)
-    return _with_flow(g, flow, replace(there, resident=there.resident + 1)), replace(account, flow=flow, resident=True)
+    return with_flow(g, flow, replace(there, resident=there.resident + 1)), replace(account, flow=flow, resident=True)
 
 
 def _not_resident(g: Guarded, account: LaneAccount) -> tuple[Guarded, LaneAccount]:
     if not account.resident:
         return g, account
     flow = g.flows.get(account.flow, NOBODY)
-    return _with_flow(g, account.flow, replace(flow, resident=flow.resident - 1)), replace(account, resident=False)
+    return with_flow(g, account.flow, replace(flow, resident=flow.resident - 1)), replace(account, resident=False)
 
 
 def _with_engine(g: Guarded, name: str, engine: Engine) -> Guarded:
@@ -179,7 +148,11 @@ def _with_engine(g: Guarded, name: str, engine: Engine) -> Guarded:
 # ---- the end ----------------------------------------------------------------------------------------------------
 
 
-def ended(facts: Facts, turn: Turn, finished: TurnFinished | None) -> Guarded:
+def ended(facts: Facts, turn: Turn, finished: TurnFinished | None) -> Learned:
+    return told(_ended(facts, turn, finished))
+
+
+def _ended(facts: Facts, turn: Turn, finished: TurnFinished | None) -> Guarded:
     g: Guarded = facts.policy_state
     flying = g.flying.get(turn.id)
     if flying is None:
@@ -246,6 +219,16 @@ def _rests(facts: Facts, g: Guarded, lane: Lane, account: LaneAccount, paused_by
 
 
 def absorb(facts: Facts, event: Event) -> Learned:
+    learned = _absorbed(facts, event)
+    if learned is NOTHING:
+        return told(facts.policy_state) if facts.policy_state.touched else NOTHING
+    if not learned.policy_state.touched:
+        return learned
+    rest = told(learned.policy_state)
+    return Learned(rest.policy_state, learned.replicas, (*learned.flows, *rest.flows))
+
+
+def _absorbed(facts: Facts, event: Event) -> Learned:
     match event:
         case FirstToken(turn=id_):
             g: Guarded = facts.policy_state
@@ -300,18 +283,11 @@ def _forgotten(g: Guarded, name: str, engine: Engine) -> Guarded:
 def _ticked(facts: Facts) -> Learned:
     """Time alone ends protection, and moves callers up that have waited."""
     g: Guarded = _swept(facts, facts.policy_state)
-    flows: list[str] = []
-    while g.steps.size and (step := g.steps.first())[0] <= facts.now:
-        g = replace(g, steps=g.steps.remove(step))
-        turn = facts.turns.get(step[1])
-        if turn is not None and turn.phase is TurnPhase.HELD:
-            flows.append(turn.flow)
-            seconds = max(1.0, g.run_seconds[int(turn.turn_class)].value)
-            g = replace(g, steps=g.steps.add((facts.now + seconds, turn.id)))
+    g, flows = with_steps(facts, g)
     replicas = facts.names if facts.held else ()
     if g is facts.policy_state and not replicas:
         return NOTHING
-    return Learned(g, replicas, tuple(dict.fromkeys(flows)))
+    return Learned(g, replicas, flows)
 
 
 def _swept(facts: Facts, g: Guarded) -> Guarded:

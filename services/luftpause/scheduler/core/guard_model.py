@@ -10,6 +10,7 @@ from luftpause.scheduler.core.sorted_set import SortedSet
 
 Lane = tuple[str, str]  # run key, model
 Words = tuple[str, bool]  # flow, whether it is a later turn of its run
+Waiter = tuple[float, str, Lane, int]  # a held turn: arrival, id, lane, class
 
 
 class Mean(Struct, frozen=True, gc=False):
@@ -113,10 +114,12 @@ class LaneAccount(Struct, frozen=True, gc=False):
 
 
 class FlowAccount(Struct, frozen=True, gc=False):
-    """A caller's. `waiting`: its held turns, oldest first."""
+    """A caller's. `waiting`: its held turns, oldest first. `moved_up`: by so much for how long the oldest of them has waited."""
 
     resident: int = 0  # runs
-    waiting: SortedSet[tuple[float, str]] = SortedSet()
+    waiting: SortedSet[Waiter] = SortedSet()
+    moved_up: int = 0
+    step_at: float = 0.0  # when it moves up next; of no meaning while nothing waits
 
 
 class Guarded(Struct, frozen=True, gc=False):
@@ -133,4 +136,5 @@ class Guarded(Struct, frozen=True, gc=False):
     batch_pause: Mean = Mean()
     run_seconds: tuple[Mean, Mean] = (Mean(), Mean())  # by class
     looks: SortedSet[tuple[float, Lane]] = SortedSet()  # when a paused lane is looked at
-    steps: SortedSet[tuple[float, str]] = SortedSet()  # when a held turn's flow moves up, and which turn
+    steps: SortedSet[tuple[float, str]] = SortedSet()  # when which flow moves up: each in which a turn waits
+    touched: tuple[str, ...] = ()  # flows whose residents have changed since the core was last told

@@ -21,7 +21,7 @@ from luftpause.scheduler.core.model import (
     Timer,
     Turn,
 )  # fmt: skip
-from luftpause.scheduler.core.policies import POLICIES, Policy
+from luftpause.scheduler.core.policies import POLICIES, Learned, Policy
 
 NOBODY = Caller()
 NOTHING_DUE: Second = Map()
@@ -150,3 +150,11 @@ def count_caller(d: Draft, flow: str, *, in_flight: int = 0, held: int = 0) -> N
         d.callers = d.callers.set(flow, Caller(new.in_flight, new.held, rank))
     elif flow in d.callers:
         d.callers = d.callers.delete(flow)
+
+
+def heed(d: Draft, learned: Learned) -> None:
+    """Keep what the policy learned, and what depends on that."""
+    d.policy_state = learned.policy_state
+    mark_dirty(d, *learned.replicas)
+    for flow in learned.flows:
+        count_caller(d, flow)

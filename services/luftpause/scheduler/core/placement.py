@@ -24,6 +24,7 @@ from luftpause.scheduler.core.indexes import (
     count_caller,
     dataplane_of,
     disarm,
+    heed,
     mark_dirty,
     put_dataplane,
     put_replica,
@@ -230,7 +231,7 @@ def count_in_flight(d: Draft, turn: Turn, *, counted_now: bool = True) -> Turn:
         turn = _run_generates(d, turn)
     put_turn(d, turn)
     if d.policy.placed is not None:
-        d.policy_state = d.policy.placed(d, turn)
+        heed(d, d.policy.placed(d, turn))
     return turn
 
 
@@ -276,4 +277,4 @@ def uncount(d: Draft, turn: Turn, finished: TurnFinished | None = None) -> None:
     disarm(d, turn.expires, Timer.TURN, turn.id)
     d.turns = d.turns.delete(turn.id)
     if d.policy.ended is not None:
-        d.policy_state = d.policy.ended(d, turn, finished)
+        heed(d, d.policy.ended(d, turn, finished))

@@ -1,0 +1,87 @@
+"""Which caller is next under the guard policy, and how does one that has waited move up?"""
+
+from math import floor
+
+from msgspec.structs import replace
+
+from luftpause.scheduler.core.frame import Facts, Learned
+from luftpause.scheduler.core.guard_learn import KNOWN
+from luftpause.scheduler.core.guard_model import FlowAccount, Guarded, Waiter
+from luftpause.scheduler.core.model import Caller, PlaceInFlow, Turn
+from luftpause.scheduler.core.sorted_set import SortedSet
+
+NOBODY = FlowAccount()
+STEP_SECONDS = 60.0  # a run's time, until that is known
+STEPS_PER_TICK_MAX = 256  # the others are a second late
+
+
+def flow_key(facts: Facts, flow: str, caller: Caller) -> int:
+    """Fewest resident runs first: one less if its oldest turn is of such a run, and for every run time that this has waited."""
+    del caller
+    g: Guarded = facts.policy_state
+    account = g.flows.get(flow)
+    if account is None:
+        return 0
+    if not account.waiting:
+        return account.resident
+    lane = g.lanes.get(account.waiting.first()[2])
+    return account.resident - (lane is not None and lane.resident and lane.flow == flow) - account.moved_up
+
+
+def place_in_flow(facts: Facts, turn: Turn) -> PlaceInFlow:
+    """The oldest run first."""
+    run = facts.runs.get(turn.run)
+    return (run.born if run is not None else turn.arrived, turn.arrived, facts.serial)
+
+
+def waits_in_flow(facts: Facts, g: Guarded, name: str, waiting: SortedSet[Waiter]) -> Guarded:
+    """These turns wait there now. How far the flow has moved up is the oldest one's affair."""
+    flow = g.flows.get(name, NOBODY)
+    if flow.waiting and waiting and flow.waiting.first() == waiting.first():
+        return with_flow(g, name, replace(flow, waiting=waiting))
+    if flow.waiting:
+        g = replace(g, steps=g.steps.remove((flow.step_at, name)))
+    flow = replace(flow, waiting=waiting, moved_up=0)
+    if not waiting:
+        return with_flow(g, name, flow)
+    arrived, _, _, turn_class = waiting.first()
+    seconds = _step_seconds(g, turn_class)
+    steps = floor(max(0.0, facts.now - arrived) / seconds)
+    flow = replace(flow, moved_up=steps, step_at=max(facts.now, arrived + (steps + 1) * seconds))
+    return with_flow(replace(g, steps=g.steps.add((flow.step_at, name))), name, flow)
+
+
+def _step_seconds(g: Guarded, turn_class: int) -> float:
+    """So long a turn waits until its flow moves up by one: a run's time, at least a second."""
+    seconds = g.run_seconds[turn_class]
+    return max(1.0, seconds.value) if seconds.count > KNOWN else STEP_SECONDS
+
+
+def with_steps(facts: Facts, g: Guarded) -> tuple[Guarded, tuple[str, ...]]:
+    """With those moved up whose step is due; and which they are."""
+    flows: list[str] = []
+    while len(flows) < STEPS_PER_TICK_MAX and g.steps.size and g.steps.first()[0] <= facts.now:
+        name = g.steps.first()[1]
+        g = _moved_up(facts, g, name)
+        flows.append(name)
+    return g, tuple(flows)
+
+
+def _moved_up(facts: Facts, g: Guarded, name: str) -> Guarded:
+    flow = g.flows[name]
+    step_at = facts.now + _step_seconds(g, flow.waiting.first()[3])
+    steps = g.steps.remove((flow.step_at, name)).add((step_at, name))
+    return replace(g, steps=steps, flows=g.flows.set(name, replace(flow, moved_up=flow.moved_up + 1, step_at=step_at)))
+
+
+def with_flow(g: Guarded, name: str, flow: FlowAccount) -> Guarded:
+    if flow.resident != g.flows.get(name, NOBODY).resident and name not in g.touched:
+        g = replace(g, touched=(*g.touched, name))
+    if flow.resident or flow.waiting:
+        return replace(g, flows=g.flows.set(name, flow))
+    return replace(g, flows=g.flows.delete(name)) if name in g.flows else g
+
+
+def told(g: Guarded) -> Learned:
+    """The core hears which flows may have another key now."""
+    return Learned(replace(g, touched=()), (), g.touched) if g.touched else Learned(g)
