@@ -229,7 +229,7 @@ SAID: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "first_token": (("t",), {}),
     "tool_calls_seen": (("t", (CALL,)), {}),
     "response_seen": (("t", "resp"), {}),
-    "finished": (("t", 1, "stop", Usage(1, 2, 3)), {"paused": True, "tool_call_ids": (CALL,)}),
+    "finished": (("t", 1, "stop", Usage(1, 2, 3)), {"paused": True, "tool_call_ids": (CALL,), "tools": ("lookup", "add")}),
     "failed": (("t", 1, "engine_died"), {}),
     "run_ended": (("r", "alice", 4.0, 5.0), {}),
     "locate": (("q", "resp", "alice"), {}),

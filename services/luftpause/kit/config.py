@@ -52,7 +52,7 @@ class ReplicaConfig(Section):
     priority: Literal["off", "sglang", "vllm"] = Field(
         default="off",
         description="`guard`: it was started with priority scheduling, and turns carry their class in the sign of this engine: SGLang's "
-        "(higher goes first; start it with `--disable-priority-preemption`) or vLLM's (lower goes first).",
+        "(higher goes first; start it with `--disable-priority-preemption`) or vLLM's (lower goes first). A client's own makes way.",
     )
     api_key_env: str | None = Field(default=None, description="Environment variable that holds its API key.")
     apis: tuple[str, ...] | None = Field(default=None, description=APIS_HELP)
