@@ -21,13 +21,14 @@ from luftpause_fakes.engine_asked import BadRequestError, Json
 from luftpause_fakes.engine_chat import DONE, event
 from luftpause_fakes.engine_faults import FaultError, take
 from luftpause_fakes.engine_flavours import Refusal
+from luftpause_fakes.engine_host import Gpu
 from luftpause_fakes.engine_model import Refused
 from luftpause_fakes.engine_options import EngineOptions
 from luftpause_fakes.engine_probed import as_json, state_of
 from luftpause_fakes.engine_read import FORMATS, Format, read_body, read_turn, refusal_of
 from luftpause_fakes.engine_state import EngineState
 from luftpause_fakes.engine_turn import TurnResponse
-from luftpause_fakes.http_server import serve_app
+from luftpause_fakes.http_server import serve_apps
 
 __all__ = ["EngineOptions", "app_of", "serve"]
 
@@ -36,15 +37,21 @@ Single = Callable[[EngineState, Json], Awaitable[Json]]
 
 
 async def serve(options: EngineOptions, announce: Path | None = None) -> None:
-    """Serves until SIGTERM. Raises LuftpauseError for a taken port and impossible faults."""
+    """
+    Serves `options.engines` engines on one GPU until SIGTERM: on the port and those after it, or all on free ones.
+
+    Raises LuftpauseError for a taken port and impossible faults.
+    """
+    gpu = Gpu(options.speed)
     try:
-        state = EngineState(options)
+        states = [EngineState(options, gpu) for _ in range(options.engines)]
     except FaultError as error:
         raise LuftpauseError(f"--faults: {error}", code="bad_argument") from error
+    ports = [options.port + number if options.port else 0 for number in range(options.engines)]
     try:
-        await serve_app(app_of(state), host=options.host, port=options.port, option="--port", announced=announce)
+        await serve_apps([app_of(state) for state in states], host=options.host, ports=ports, option="--port", announced=announce)
     finally:
-        state.host.stop()
+        gpu.stop()
 
 
 def app_of(state: EngineState) -> ASGIApp:
@@ -76,7 +83,12 @@ def _routes(state: EngineState) -> list[Route]:
             ("GET", "/v1/loads", probed.loads),
             ("GET", "/server_info", probed.info),
         ],
-        "vllm": [*passes, ("GET", "/load", probed.load), ("GET", "/version", probed.version)],
+        "vllm": [
+            *passes,
+            ("POST", "/v1/chat/completions/render", partial(_single, answer=_render)),
+            ("GET", "/load", probed.load),
+            ("GET", "/version", probed.version),
+        ],
         "llamacpp": [
             ("POST", "/v1/embeddings", _no_embeddings),
             ("GET", "/props", probed.props),
@@ -178,6 +190,10 @@ async def _single(request: Request, answer: Single) -> Response:
 
 async def _count(state: EngineState, asked: Json) -> Json:
     return single.token_count(state, asked)
+
+
+async def _render(state: EngineState, asked: Json) -> Json:
+    return single.rendered(state, asked)
 
 
 async def _no_embeddings(request: Request) -> Response:

@@ -20,13 +20,18 @@ class BadRequestError(ValueError):
 
 
 class Asked(Struct, frozen=True):
-    """A turn's request with its conversation as Chat Completions has it. `tokens_max` None: as long as it likes."""
+    """
+    A turn's request with its conversation as Chat Completions has it. `tokens_max` None: as long as it likes.
+
+    `tokens_min`: vLLM's and SGLang's `min_tokens`; the script says as much as it must then, and no more.
+    """
 
     messages: list[Json]
     tools: list[Json] = []
     tool_choice: Any = "auto"
     schema: Json | None = None
     tokens_max: int | None = None
+    tokens_min: int | None = None
     stream: bool = False
     include_usage: bool = False
     logprobs: int | None = None  # so many alternatives of each token

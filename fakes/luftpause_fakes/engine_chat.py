@@ -57,6 +57,7 @@ def _common(asked: Json) -> Json:
         "stream": stream,
         "include_usage": bool(options.get("include_usage")),
         "priority": priority if isinstance(priority, int) else 0,
+        "tokens_min": number(asked, "min_tokens"),
     }
 
 

@@ -11,7 +11,7 @@ LIES = Literal["true", "frozen", "zero", "missing"]
 class Faults(Struct, forbid_unknown_fields=True):
     """The body of POST /_fake; fields that are left out stay as they are. Counts run down, -1 is for ever.
 
-    `gauges` frozen: running and waiting stay at what they are now. `claim_running`, `claim_waiting` override both.
+    `gauges` frozen: running and waiting stay at what they are now. `claim_running`, `claim_waiting` override both, whatever else is lied.
     """
 
     refuse_status: Literal[400, 401, 403, 404, 429, 500, 502, 503, 504] | None = None  # turns get this status …
@@ -32,6 +32,8 @@ class Faults(Struct, forbid_unknown_fields=True):
     gauges: LIES = "true"
     claim_running: int | None = None
     claim_waiting: int | None = None
+    claim_kv_tokens: int | None = None  # the size of the KV memory; 0: it tells none
+    gauges_age_seconds: float = 0.0  # they are as they were when last looked at, at least so long ago
     call_ids: str | None = None  # ids of tool calls, as the directive `ids`: engines do reuse them
     usage: Literal["after", "missing_choices", "empty_delta", "every", "none"] = "after"  # the form of the usage chunk
 

@@ -12,11 +12,9 @@ BLOCK_TOKENS = 16  # vLLM's KV memory is counted in blocks
 
 
 class Snapshot(Struct, frozen=True):
-    """The numbers behind a page; `running` and `waiting` are what the engine claims, which may be a lie."""
+    """The numbers behind a page; the gauges are what the engine claims, which may be a lie."""
 
     model: str
-    running: int
-    waiting: int
     gauges: Gauges
     counters: EngineCounters
     by_priority: bool
@@ -30,6 +28,8 @@ def page(flavour: str, snapshot: Snapshot) -> str:
     lines: list[str] = []
     seen: set[str] = set()
     for name, labels, value in _PAGES[flavour](snapshot):
+        if name in _KV_SIZES and not snapshot.gauges.kv_tokens:
+            continue
         family = name.removesuffix("_total") if name.endswith("_total") else name
         if family not in seen:
             seen.add(family)
@@ -44,9 +44,9 @@ def _sglang(snapshot: Snapshot) -> Iterator[Row]:
     gauges, counters = snapshot.gauges, snapshot.counters
     labels: Json = {"model_name": snapshot.model, "engine_type": "unified", "tp_rank": "0", "pp_rank": "0", "moe_ep_rank": "0"}
     total = {**labels, "priority": ""} if snapshot.by_priority else labels  # the series with an empty priority is the total
-    usage = gauges.kv_used / gauges.kv_tokens
-    yield from _by_priority("sglang:num_running_reqs", labels, total, snapshot.running, gauges.running_by_priority)
-    yield from _by_priority("sglang:num_queue_reqs", labels, total, snapshot.waiting, gauges.waiting_by_priority)
+    usage = gauges.kv_used / max(1, gauges.kv_tokens)
+    yield from _by_priority("sglang:num_running_reqs", labels, total, snapshot.gauges.running, gauges.running_by_priority)
+    yield from _by_priority("sglang:num_queue_reqs", labels, total, snapshot.gauges.waiting, gauges.waiting_by_priority)
     yield "sglang:num_grammar_queue_reqs", labels, 0.0
     yield "sglang:token_usage", labels, round(usage, 4)
     yield "sglang:num_used_tokens", labels, float(gauges.kv_used)
@@ -74,11 +74,11 @@ def _by_priority(name: str, labels: Json, total: Json, value: int, classes: dict
 def _vllm(snapshot: Snapshot) -> Iterator[Row]:
     gauges, counters = snapshot.gauges, snapshot.counters
     labels: Json = {"engine": "0", "model_name": snapshot.model}
-    yield "vllm:num_requests_running", labels, float(snapshot.running)
-    yield "vllm:num_requests_waiting", labels, float(snapshot.waiting)
-    yield "vllm:num_requests_waiting_by_reason", {**labels, "reason": "capacity"}, float(snapshot.waiting)
+    yield "vllm:num_requests_running", labels, float(snapshot.gauges.running)
+    yield "vllm:num_requests_waiting", labels, float(snapshot.gauges.waiting)
+    yield "vllm:num_requests_waiting_by_reason", {**labels, "reason": "capacity"}, float(snapshot.gauges.waiting)
     yield "vllm:num_requests_waiting_by_reason", {**labels, "reason": "deferred"}, 0.0
-    yield "vllm:kv_cache_usage_perc", labels, round(gauges.kv_used / gauges.kv_tokens, 4)
+    yield "vllm:kv_cache_usage_perc", labels, round(gauges.kv_used / max(1, gauges.kv_tokens), 4)
     yield "vllm:prefix_cache_queries_total", labels, float(counters.prompt_tokens)
     yield "vllm:prefix_cache_hits_total", labels, float(counters.cached_tokens)
     yield "vllm:num_preemptions_total", labels, float(counters.retracted)
@@ -98,11 +98,12 @@ def _llamacpp(snapshot: Snapshot) -> Iterator[Row]:
     yield "llamacpp:prompt_tokens_cached_total", {}, float(counters.cached_tokens)
     yield "llamacpp:tokens_predicted_total", {}, float(counters.generated_tokens)
     yield "llamacpp:n_decode_total", {}, float(counters.steps)
-    yield "llamacpp:requests_processing", {}, float(snapshot.running)
-    yield "llamacpp:requests_deferred", {}, float(snapshot.waiting)
+    yield "llamacpp:requests_processing", {}, float(snapshot.gauges.running)
+    yield "llamacpp:requests_deferred", {}, float(snapshot.gauges.waiting)
 
 
 _PAGES: dict[str, Callable[[Snapshot], Iterator[Row]]] = {"sglang": _sglang, "vllm": _vllm, "llamacpp": _llamacpp}
+_KV_SIZES = frozenset({"sglang:max_total_num_tokens", "sglang:kv_available_tokens", "vllm:cache_config_info"})
 _HELP = {
     "num_running_reqs": "The number of running requests",
     "num_queue_reqs": "The number of requests in the waiting queue",

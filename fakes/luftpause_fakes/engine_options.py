@@ -8,10 +8,15 @@ from luftpause_fakes.engine_model_types import Priority
 
 
 class EngineOptions(Struct, frozen=True):
-    """Speeds and KV memory default to fit A (engine_model_types). `speed` 10: everything takes a tenth of the time."""
+    """
+    Speeds and KV memory default to fit A (engine_model_types). `speed` 10: everything takes a tenth of the time.
+
+    `engines` share one GPU and have ports in a row from `port` on.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8100
+    engines: int = 1
     model: str = "fake-1b"
     flavour: FlavourName = "sglang"
     speed: float = 1.0

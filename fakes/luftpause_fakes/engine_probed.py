@@ -52,27 +52,28 @@ async def metrics(request: Request) -> Response:
 
 async def loads(request: Request) -> Response:
     state = state_of(request)
-    gauges = state.host.engine.gauges()
-    running, waiting = state.claimed()
+    gauges = state.claimed()
     load = {
         "dp_rank": 0,
-        "num_running_reqs": running,
-        "num_waiting_reqs": waiting,
+        "num_running_reqs": gauges.running,
+        "num_waiting_reqs": gauges.waiting,
         "num_used_tokens": gauges.kv_used,
         "max_total_num_tokens": gauges.kv_tokens,
         "max_running_requests": state.options.running_max,
-        "token_usage": round(gauges.kv_used / gauges.kv_tokens, 4),
+        "token_usage": round(gauges.kv_used / max(1, gauges.kv_tokens), 4),
     }
     return as_json({"loads": [load]})
 
 
 async def info(request: Request) -> Response:
-    options = state_of(request).options
-    return as_json({"model_path": options.model, "served_model_name": options.model, "max_total_num_tokens": options.kv_tokens})
+    state = state_of(request)
+    name, tokens = state.options.model, state.claimed().kv_tokens
+    return as_json({"model_path": name, "served_model_name": name, "max_total_num_tokens": tokens or None})
 
 
 async def load(request: Request) -> Response:
-    return as_json({"server_load": sum(state_of(request).claimed())})
+    gauges = state_of(request).claimed()
+    return as_json({"server_load": gauges.running + gauges.waiting})
 
 
 async def version(_: Request) -> Response:
@@ -90,7 +91,7 @@ async def props(request: Request) -> Response:
 
 async def slots(request: Request) -> Response:
     state = state_of(request)
-    running, _ = state.claimed()
+    running = state.claimed().running
     total = state.options.running_max or 4
     if request.query_params.get("fail_on_no_slot") and running >= total:
         return as_json(state.flavour.error(503, "no slot available", "unavailable_error"), 503)

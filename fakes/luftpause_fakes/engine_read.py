@@ -104,6 +104,7 @@ def _turn(state: EngineState, body: Json, form: Format) -> Turn | Refusal:
             id_prefix=flavour.call_id_prefix,
             id_hex=flavour.call_id_hex,
             ids=state.faults.call_ids,
+            tokens_min=asked.tokens_min,
             salt=number,
         )
     ).cut(most)

@@ -71,6 +71,7 @@ class Question(Struct, frozen=True):
     id_prefix: str = "call_"
     id_hex: int = 24
     ids: str | None = None  # as the directive, where the task orders none
+    tokens_min: int | None = None  # the answer is as long as it must be, and no longer, where the task orders no length
     salt: str = ""  # makes ids differ between requests, as engines' ids do
 
 
@@ -86,8 +87,12 @@ def answer(question: Question) -> Answer:
         return _calling(question, ordered, task, len(results), number)
     if question.response_schema is not None and ordered.say is None:
         return Answer(orjson.dumps(plausible(question.response_schema, topic=_topic(task), number=0)).decode())
-    text = ordered.say if ordered.say is not None else _said(task, results, seed, ordered.answer)
+    text = ordered.say if ordered.say is not None else _said(task, results, seed, _length(ordered, question))
     return Answer(text, finish=ordered.finish or "stop")
+
+
+def _length(ordered: Directives, question: Question) -> int | None:
+    return ordered.answer if ordered.answer is not None else question.tokens_min
 
 
 def _calls_now(question: Question, ordered: Directives, seed: int, made: int) -> int:
@@ -104,9 +109,16 @@ def _calling(question: Question, ordered: Directives, task: str, made: int, numb
     calls = tuple(_call(question, ordered, task, made + each, each) for each in range(number))
     form = ordered.form or "structured"
     if form == "structured":
-        return Answer("", calls, "tool_calls")
+        return Answer(_before(calls, question.tokens_min or 0), calls, "tool_calls")
     text = "".join(_in_text(call, form) for call in calls)
     return Answer(text[: len(text) * 2 // 3], finish="length") if form == "cut" else Answer(text)
+
+
+def _before(calls: tuple[Call, ...], tokens: int) -> str:
+    """What is said before the calls so that all of it has so many tokens; nothing where they have enough."""
+    room = tokens * TOKEN_CHARACTERS - len(message_text(Answer("", calls).message())) - 1
+    number = max(0, room) // len(_CLOSINGS[0]) + 1
+    return " ".join(_CLOSINGS[each % len(_CLOSINGS)] for each in range(number))[: max(0, room)]
 
 
 def _call(question: Question, ordered: Directives, task: str, index: int, place: int) -> Call:

@@ -7,11 +7,13 @@ import struct
 from typing import Any
 
 from luftpause_fakes.engine_asked import BadRequestError, Json
+from luftpause_fakes.engine_chat import read_chat
 from luftpause_fakes.engine_messages import read_messages
 from luftpause_fakes.engine_state import EngineState
 from luftpause_fakes.engine_text import prompt_segments, tokens_of
 
 DIMENSIONS = 16
+VOCABULARY = 32_000
 PASS_SECONDS = 0.004  # of an idle engine, beside prefill
 
 
@@ -42,6 +44,14 @@ def token_count(state: EngineState, asked: Json) -> Json:
     """Of a Messages request. Raises BadRequestError."""
     read = read_messages(asked)
     return {"input_tokens": sum(segment.tokens for segment in prompt_segments(state.options.model, read.messages, read.tools))}
+
+
+def rendered(state: EngineState, asked: Json) -> Json:
+    """As vLLM tokenises a chat for those who route it: the same beginning has the same tokens. Raises BadRequestError."""
+    read = read_chat(asked)
+    segments = prompt_segments(state.options.model, read.messages, read.tools)
+    tokens = [(segment.key + place) % VOCABULARY for segment in segments for place in range(segment.tokens)]
+    return {"request_id": f"chatcmpl-{state.next_id()}", "model": state.options.model, "token_ids": tokens, "priority": read.priority}
 
 
 def _texts(asked: Json) -> list[str]:

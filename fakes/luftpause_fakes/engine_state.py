@@ -1,22 +1,26 @@
 """What does one fake engine remember while it runs?"""
 
 import secrets
-from collections import Counter
+from collections import Counter, deque
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.requests import Request
 
+from luftpause.kit.clock import Clock, monotonic
 from luftpause_fakes import engine_metrics
 from luftpause_fakes.engine_asked import BadRequestError
 from luftpause_fakes.engine_faults import Faults, changed
-from luftpause_fakes.engine_host import EngineHost
+from luftpause_fakes.engine_host import EngineHost, Gpu
+from luftpause_fakes.engine_model import Gauges
 from luftpause_fakes.engine_options import EngineOptions
 
 Json = dict[str, Any]
 NAMES_MAX = 10_000  # header names, run ids and tasks that are counted
 RESPONSES_MAX = 1_000  # that are kept
+LOOKS_MAX = 10_000  # at gauges that are told late
 
 
 class Kept(Struct, frozen=True):
@@ -41,12 +45,12 @@ class Seen(Struct):
 
 
 class EngineState:
-    """Raises FaultError if the options name an impossible fault."""
+    """On a GPU of its own if none is given. Raises FaultError if the options name an impossible fault."""
 
-    def __init__(self, options: EngineOptions) -> None:
+    def __init__(self, options: EngineOptions, gpu: Gpu | None = None, clock: Clock = monotonic) -> None:
         self.options = options
         self.flavour = options.details()
-        self.host = EngineHost(options.params(), options.speed)
+        self.host = EngineHost(options.params(), gpu or Gpu(options.speed))
         self.faults = changed(Faults(), options.faults.encode())
         self.seen = Seen()
         self.headers: Counter[str] = Counter()
@@ -55,6 +59,8 @@ class EngineState:
         self._numbers = 0
         self._frozen = (0, 0)
         self._kept: dict[str, Kept] = {}
+        self._clock = clock
+        self._looks: deque[tuple[float, Gauges]] = deque(maxlen=LOOKS_MAX)
 
     def keep(self, kept: Kept, whole: Json) -> None:
         """Store a response; the oldest one goes if there are too many."""
@@ -96,21 +102,29 @@ class EngineState:
         self._frozen = (gauges.running, gauges.waiting)
         self.faults = changed(self.faults, body)
 
-    def claimed(self) -> tuple[int, int]:
-        """Running and waiting as the engine tells them."""
-        gauges = self.host.engine.gauges()
-        truth = {"frozen": self._frozen, "zero": (0, 0)}.get(self.faults.gauges, (gauges.running, gauges.waiting))
-        running = truth[0] if self.faults.claim_running is None else self.faults.claim_running
-        waiting = truth[1] if self.faults.claim_waiting is None else self.faults.claim_waiting
-        return running, waiting
+    def claimed(self) -> Gauges:
+        """As the engine tells them."""
+        faults, gauges = self.faults, self._aged(self.host.engine.gauges())
+        if faults.gauges in {"frozen", "zero"}:
+            running, waiting = self._frozen if faults.gauges == "frozen" else (0, 0)
+            gauges = replace(gauges, running=running, waiting=waiting)
+        claims = {"running": faults.claim_running, "waiting": faults.claim_waiting, "kv_tokens": faults.claim_kv_tokens}
+        return replace(gauges, **{name: value for name, value in claims.items() if value is not None})
+
+    def _aged(self, gauges: Gauges) -> Gauges:
+        """The newest of those that were looked at long enough ago."""
+        age, now = self.faults.gauges_age_seconds, self._clock()
+        if not age:
+            return gauges
+        self._looks.append((now, gauges))
+        while len(self._looks) > 1 and self._looks[1][0] <= now - age:
+            self._looks.popleft()
+        return self._looks[0][1]
 
     def metrics(self) -> str:
-        running, waiting = self.claimed()
         snapshot = engine_metrics.Snapshot(
             model=self.options.model,
-            running=running,
-            waiting=waiting,
-            gauges=self.host.engine.gauges(),
+            gauges=self.claimed(),
             counters=self.host.engine.counters,
             by_priority=self.options.priority == "sglang",
         )
@@ -125,6 +139,7 @@ class EngineState:
             "waiting": gauges.waiting,
             "kv_used": gauges.kv_used,
             "kv_cached": gauges.kv_cached,
+            "late": msgspec.to_builtins(self.host.gpu.late),
             "engine": msgspec.to_builtins(self.host.engine.counters),
             "headers": dict(self.headers),
             "run_ids": dict(self.run_ids),

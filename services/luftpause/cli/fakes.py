@@ -17,6 +17,9 @@ def fake_engine(
     *,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8100,
+    engines: Annotated[
+        int, typer.Option(min=1, max=64, help="So many engines on this port and those after it; on one GPU: n at work are n times slower.")
+    ] = 1,
     model: Annotated[str, typer.Option(help="Name of the model that it serves.")] = "fake-1b",
     flavour: Annotated[Literal["sglang", "vllm", "llamacpp"], typer.Option(help="Whose metrics, errors and habits it has.")] = "sglang",
     speed: Annotated[float, typer.Option(min=0.01, help="10: everything takes a tenth of the time.")] = 1.0,
@@ -72,6 +75,7 @@ def fake_engine(
     options = EngineOptions(
         host=host,
         port=port,
+        engines=engines,
         model=model,
         flavour=flavour,
         speed=speed,

@@ -230,3 +230,20 @@ async def test_a_taken_port_and_a_wrong_fault_are_told_without_a_traceback(engin
             async with running("fake-engine", *options):
                 pass
         assert "Traceback" not in str(failed.value)
+
+
+async def test_several_engines_have_a_port_each_and_own_queues_on_one_gpu() -> None:
+    async with running("fake-engine", "--port", "0", "--engines", "2", "--decode-seconds", "0.05", "--max-running", "1") as process:
+        assert len({process.at["http"], process.at["http-1"]}) == 2
+        async with (
+            httpx.AsyncClient(base_url=process.at["http"], trust_env=False) as first,
+            httpx.AsyncClient(base_url=process.at["http-1"], trust_env=False) as second,
+        ):
+            asking = [asyncio.create_task(first.post("/v1/chat/completions", json=body("[answer=5000]", stream=True))) for _ in range(2)]
+            shown = await until(first, lambda shown: (shown["running"], shown["waiting"]) == (1, 1) and shown["late"]["timers"] > 0)
+            other = (await second.get("/_fake")).json()
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+    assert (other["running"], other["waiting"], other["turns"]) == (0, 0, 0)
+    assert 0 <= shown["late"]["seconds_max"] <= shown["late"]["seconds"]

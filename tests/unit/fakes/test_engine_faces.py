@@ -8,7 +8,8 @@ from luftpause_fakes import engine_metrics
 from luftpause_fakes.engine import EngineOptions, app_of
 from luftpause_fakes.engine_faults import FaultError, Faults, changed, take
 from luftpause_fakes.engine_flavours import FLAVOURS
-from luftpause_fakes.engine_model import EngineCounters, Gauges
+from luftpause_fakes.engine_host import Feed, Gpu
+from luftpause_fakes.engine_model import EngineCounters, EngineRequest, Gauges, Segment
 from luftpause_fakes.engine_state import EngineState
 
 
@@ -17,7 +18,7 @@ def rows(flavour: str, *, by_priority: bool = False) -> dict[tuple[str, tuple], 
         running=5, waiting=3, kv_used=400, kv_cached=100, kv_tokens=1000, running_by_priority={0: 4, 7: 1}, waiting_by_priority={0: 3}
     )  # fmt: skip
     counters = EngineCounters(finished=9, prompt_tokens=200, cached_tokens=50)
-    snapshot = engine_metrics.Snapshot("m", 5, 3, gauges, counters, by_priority)
+    snapshot = engine_metrics.Snapshot("m", gauges, counters, by_priority)
     families = text_string_to_metric_families(engine_metrics.page(flavour, snapshot))
     return {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for family in families for sample in family.samples}
 
@@ -89,6 +90,65 @@ def test_orders_add_up_and_counts_run_down() -> None:
 def test_an_impossible_order_names_the_fields(body: bytes) -> None:
     with pytest.raises(FaultError, match="the fields are refuse_status"):
         changed(Faults(), body)
+
+
+async def test_the_size_of_the_memory_can_be_a_lie_and_all_gauges_old() -> None:
+    seconds = [0.0]
+    state = EngineState(EngineOptions(speed=1000, kv_tokens=1000), clock=lambda: seconds[0])
+    state.order(b'{"claim_kv_tokens": 1300}')
+    assert "sglang:max_total_num_tokens" in state.metrics()
+    assert state.claimed().kv_tokens == 1300
+    state.order(b'{"claim_kv_tokens": 0}')
+    assert "sglang:max_total_num_tokens" not in state.metrics()
+    state.order(b'{"claim_kv_tokens": null, "gauges_age_seconds": 2}')
+    assert state.claimed().running == 0
+    prompt = (Segment(1, 10),)
+    state.host.submit(EngineRequest("a", prompt, (Segment(2, 900),)))
+    for seconds[0], told in ((1.0, 0), (1.9, 0), (3.0, 1)):
+        assert state.claimed().running == told
+    state.order(b'{"gauges_age_seconds": 0}')
+    assert state.claimed().running == 1
+    state.host.gpu.stop()
+
+
+async def test_engines_on_one_gpu_are_slower_while_the_other_works() -> None:
+    seconds = [0.0]
+    gpu = Gpu(1.0, clock=lambda: seconds[0])
+    first, second = (EngineState(EngineOptions(), gpu) for _ in range(2))
+
+    def run(name: str, *states: EngineState) -> list[int]:
+        """Tokens that exist after two seconds, with all of them at work."""
+        feeds = [state.host.submit(EngineRequest(name, (Segment(1, 10),), (Segment(2, 2000),))) for state in states]
+        seconds[0] += 2.0
+        gpu.catch_up()
+        made = [state.host.engine.counters.generated_tokens for state in states]
+        assert all(isinstance(feed, Feed) for feed in feeds)
+        for state in states:
+            state.host.cancel(name)
+        return made
+
+    (alone,) = run("a", first)
+    before = first.host.engine.counters.generated_tokens
+    both, other = run("b", first, second)
+    assert alone > 200
+    assert abs((both - before) / alone - 0.5) < 0.01
+    assert abs(other / alone - 0.5) < 0.01
+    gpu.stop()
+
+
+async def test_vllm_tells_the_tokens_of_a_chat_the_same_for_the_same_beginning() -> None:
+    transport = httpx.ASGITransport(app=app_of(EngineState(EngineOptions(flavour="vllm"))))
+    async with httpx.AsyncClient(transport=transport, base_url="http://engine") as http:
+
+        async def tokens(text: str) -> list[int]:
+            asked = {"model": "fake-1b", "messages": [{"role": "system", "content": "s" * 400}, {"role": "user", "content": text}]}
+            return (await http.post("/v1/chat/completions/render", json=asked)).json()["token_ids"]
+
+        one, other = await tokens("a" * 40), await tokens("b" * 80)
+        assert (await http.post("/v1/chat/completions/render", json={})).status_code == 400
+    assert (len(one), len(other)) == (4 + 100 + 4 + 10 + 4, 4 + 100 + 4 + 20 + 4)
+    assert one[:108] == other[:108]
+    assert one[108:] != other[108:]
 
 
 async def test_a_body_beyond_the_limit_is_a_413() -> None:

@@ -255,3 +255,15 @@ schemas = st.recursive(
 def test_arguments_fit_their_schema(schema: dict, number: int) -> None:
     rooted = {**schema, "$defs": {"name": {"type": "string", "minLength": 1}}}
     Draft202012Validator(rooted).validate(plausible(rooted, topic="Herons", number=number))
+
+
+@pytest.mark.parametrize("tokens", [40, 75, 300])
+def test_min_tokens_is_how_long_answers_and_calls_are_unless_the_task_orders_a_length(tokens: int) -> None:
+    call = said("Task 1 [calls=1]", tokens_min=tokens)
+    assert (call.finish, len(call.calls)) == ("tool_calls", 1)
+    assert tokens_of(message_text(call.message())) == tokens
+    assert tokens_of(said("Task 1 [calls=0]", tokens_min=tokens).text) == tokens
+    assert tokens_of(said("Task 1 [calls=0 answer=5]", tokens_min=tokens).text) == 5
+    longer_alone = said("Task 1 [calls=1]", tokens_min=1)
+    assert longer_alone.text == ""
+    assert longer_alone.calls
