@@ -1,7 +1,10 @@
-"""How soon do a run's turns leave a replica that died or hangs, and come to one that is back?"""
+"""How soon do a run's turns leave a replica that died or hangs, and come to one that is back?
 
+Time is counted in probes of the replica that is well: a busy machine makes both later.
+"""
+
+import asyncio
 import contextlib
-import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -10,10 +13,9 @@ import pytest
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from tests.integration.scheduler.client import Peer, asks, peer
 from tests.integration.scheduler.engines import Engine, Page, after, engine, never
-from tests.integration.scheduler.test_process import IDLE, started, status, told
+from tests.integration.scheduler.test_process import IDLE, iter_now, started, status, told
 
-PERIOD = 1.0
-SLACK = 0.8  # of a machine that is busy with other things
+PERIOD = 0.5
 
 
 def finished(turn: str, *, paused: bool = False) -> pb.Fact:
@@ -61,27 +63,26 @@ async def test_turns_leave_a_closed_port_within_a_period_and_come_back_within_tw
     async with two_replicas(tmp_path) as (engines, p):
         home, other = await waits_for_its_home(p)
         port = int(engines[home].url.rpartition(":")[2])
-        begun = time.monotonic()
+        before = engines[other].hits["/health"]
         await engines[home].stop()
         assert await placed(p, "4") == other
-        assert time.monotonic() - begun < PERIOD + SLACK
+        assert engines[other].hits["/health"] - before <= 2, "at the first probe that finds it closed"
 
         await p.send(pb.Fact(turn_failed=pb.TurnFailed(turn="3", attempt=1, reason="engine died")), asks("5"))
         assert (await p.next("held")).held.turn == "5"
-        begun = time.monotonic()
+        before = engines[other].hits["/health"]
         await engines[home].start(port)
         assert await placed(p, "5") == home
-        assert time.monotonic() - begun < 2 * PERIOD + SLACK
+        assert engines[other].hits["/health"] - before <= 3
 
 
 async def test_turns_leave_a_replica_that_hangs_three_periods_after_its_first_unanswered_check(tmp_path: Path):
     async with two_replicas(tmp_path) as (engines, p):
         home, other = await waits_for_its_home(p)
-        begun = time.monotonic()
+        before = engines[other].hits["/health"]
         engines[home].pages |= {"/health": never, "/metrics": never, "/v1/models": never}
         assert await placed(p, "4") == other
-        took = time.monotonic() - begun
-        assert 2 * PERIOD - SLACK < took < (3 + 1) * PERIOD + SLACK  # the first one begins within a period
+        assert 2 <= engines[other].hits["/health"] - before <= 3 + 2  # the first one begins within a period
 
 
 @pytest.mark.slow
@@ -90,9 +91,10 @@ async def test_a_health_check_that_takes_a_period_and_a_half_never_flaps(tmp_pat
     async with two_replicas(tmp_path) as (engines, p):
         engines["a"].pages["/health"] = after(1.5 * PERIOD, (200, b"ok"))
         before = engines["b"].hits["/health"]
-        with pytest.raises(TimeoutError):
-            await told(p, lambda replica: replica.state == "unhealthy", seconds=8 * PERIOD)
-        assert engines["b"].hits["/health"] - before >= 6  # it delays no other
+        async with asyncio.timeout(60):
+            while engines["b"].hits["/health"] - before < 8:
+                await asyncio.sleep(0.02)  # a counter tells nobody
+        assert not [order for order in iter_now(p) if any(each.state == "unhealthy" for each in order.replicas.replicas)]
 
 
 async def test_a_slow_metrics_page_of_one_replica_delays_no_report_of_another(tmp_path: Path):
