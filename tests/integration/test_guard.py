@@ -108,16 +108,21 @@ async def test_an_engine_with_a_priority_queue_serves_a_later_interactive_turn_b
         assert ends == ["interactive", "batch"]
 
 
-async def test_pauses_are_learned_by_the_tools_that_answers_called() -> None:
+async def test_what_answers_tell_is_learned() -> None:
+    """Pauses by the tools that were called; tokens also of streams whose clients did not ask for them."""
     async with running("fake-engine", "--port", "0", "--speed", "20", "--health-seconds", "0") as engine, whole(engine, "off") as all_of_it:
         messages: list[Any] = [{"role": "user", "content": "Look it up. [calls=2 tool=lookup]"}]
         for _ in range(3):
             said = (await all_of_it.ask(messages=messages, tools=TOOLS))["choices"][0]["message"]
             messages.append(said)
             messages += [{"role": "tool", "tool_call_id": call["id"], "content": "found"} for call in said.get("tool_calls") or ()]
+        async with client_of(all_of_it.plane) as client:  # it asks for no usage, so luftpause does
+            answer = await client.ask(post(streamed(SHORT)))
         while all_of_it.scheduler.host.waiting:
             await asyncio.sleep(0)
+        assert b'"usage":{' not in answer.body
         state = all_of_it.scheduler.host.state.policy_state
         assert isinstance(state, Guarded)
         assert dict(state.pauses).keys() == {"lookup"}
         assert len(state.pauses["lookup"].last) == 2
+        assert state.engines["e"].context.count == 4, "of each turn the engine told its tokens"

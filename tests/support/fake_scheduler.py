@@ -8,8 +8,8 @@ from luftpause.dataplane.turns import Ask, Found, Kind, Placement, Refusal, Repl
 Decide = Callable[["FakeScheduler", Ask], None]
 
 
-def replica(name: str, url: str, *models: str, state: str = "healthy", api_key: str = "") -> Replica:
-    return Replica(name, url, models or ("m",), Kind.GENERATIVE, state, api_key)
+def replica(name: str, url: str, *models: str, state: str = "healthy", api_key: str = "", asks_usage: bool = False) -> Replica:
+    return Replica(name, url, models or ("m",), Kind.GENERATIVE, state, api_key, asks_usage=asks_usage)
 
 
 class FakeScheduler:

@@ -166,7 +166,7 @@ class InProcessLink(LedgerLink[events.Event]):
 
 
 def _listed(each: Announced) -> Listed:
-    return Listed(each.name, each.url, each.models, KINDS_BACK[each.kind], each.state, each.api_key_env, each.apis)
+    return Listed(each.name, each.url, each.models, KINDS_BACK[each.kind], each.state, each.api_key_env, each.apis, each.asks_usage)
 
 
 class Words:

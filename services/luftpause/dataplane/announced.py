@@ -19,6 +19,7 @@ class Listed(Struct, frozen=True, gc=False):
     state: str
     api_key_env: str = ""
     apis: tuple[str, ...] = ()
+    asks_usage: bool = False
 
 
 def read_replicas(replicas: Iterable[Listed], environ: Mapping[str, str]) -> tuple[dict[str, Replica], dict[str, str]]:
@@ -49,4 +50,4 @@ def _read(each: Listed, environ: Mapping[str, str]) -> Replica | str:
         url = base_url(each.url)
     except ConfigError as error:
         return error.message
-    return Replica(each.name, url, each.models, each.kind, each.state, api_key, each.apis)
+    return Replica(each.name, url, each.models, each.kind, each.state, api_key, each.apis, each.asks_usage)

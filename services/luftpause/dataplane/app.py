@@ -64,14 +64,8 @@ def plane_of(config: Config, scheduler: Scheduler, metrics: Collector, worker: W
     tokens = auth.tokens(config.auth.tokens_file)
     collectors = (metrics, ProcessCollector(registry=None))
     return Dataplane(
-        own_config(config), scheduler, tokens, metrics_open=config.auth.metrics_open, collectors=collectors, worker=worker
+        config.dataplane, scheduler, tokens, metrics_open=config.auth.metrics_open, collectors=collectors, worker=worker
     )  # fmt: skip
-
-
-def own_config(config: Config) -> DataplaneConfig:
-    """The dataplane's, with what depends on the scheduler's: `guard` learns from the cached tokens that engines report."""
-    usage = config.dataplane.usage or ("ask" if config.scheduler.policy == "guard" else "observe")
-    return config.dataplane.model_copy(update={"usage": usage})
 
 
 class Dataplane:

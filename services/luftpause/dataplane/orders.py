@@ -51,4 +51,4 @@ def _refused(ledger: "Ledger[Any]", order: pb.Refused) -> None:
 
 def _listed(each: pb.Replica) -> Listed:
     kind = KINDS_READ.get(each.kind, each.kind) if each.kind else Kind.GENERATIVE
-    return Listed(each.name, each.url, tuple(each.models), kind, each.state, each.api_key_env, tuple(each.apis))
+    return Listed(each.name, each.url, tuple(each.models), kind, each.state, each.api_key_env, tuple(each.apis), each.asks_usage)

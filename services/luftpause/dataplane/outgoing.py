@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from luftpause.dataplane.chat import ask_for_usage
 from luftpause.dataplane.identify import TRACEPARENT
+from luftpause.dataplane.splice import with_priority
 
 HARMLESS: Final = frozenset({b"keep-alive", b"close", b""})
 
@@ -20,6 +22,13 @@ def forwarded(headers: Sequence[tuple[bytes, bytes]], named: Mapping[bytes, byte
         if name in allowed and name not in barred and not (name == b"traceparent" and TRACEPARENT.fullmatch(value) is None)
     ]
     return b"".join(kept)
+
+
+def body_for(body: bytes, *, usage: bool, priority: int | None) -> bytes:
+    """The client's body, but for what an engine is asked and told besides: its `usage`, the turn's priority there."""
+    if usage:
+        body = ask_for_usage(body)
+    return body if priority is None else with_priority(body, priority)
 
 
 def engine_request(target: bytes, host: bytes, headers: bytes, key: bytes, body: bytes, method: bytes = b"POST") -> bytes:

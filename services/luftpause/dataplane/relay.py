@@ -28,7 +28,7 @@ class Relay:
         self.scheduler = scheduler
         self.sweep = sweep
         self.key = key
-        self.asks_usage = config.usage == "ask"
+        self.asks_usage = None if config.usage is None else config.usage == "ask"  # None: where the scheduler wants it
         self.holds_busy = config.on_busy == "hold"
         self.upstreams = Upstreams(config, sweep)
         self.forwarded = frozenset(name.lower().encode() for name in config.forward_headers)

@@ -9,16 +9,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from luftpause.dataplane.attempt import Attempt
-from luftpause.dataplane.chat import ask_for_usage
 from luftpause.dataplane.digest import body_hash
 from luftpause.dataplane.early import Early, rejection_of
 from luftpause.dataplane.formats import Format
 from luftpause.dataplane.identify import identify
 from luftpause.dataplane.observe import Observed
-from luftpause.dataplane.outgoing import engine_request, forwarded
+from luftpause.dataplane.outgoing import body_for, engine_request, forwarded
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import refusal
-from luftpause.dataplane.splice import with_priority
 from luftpause.dataplane.sweep import NEVER
 from luftpause.dataplane.turn_words import ask_of, held_lines, name_lines, placed_lines
 from luftpause.dataplane.turns import Placement, Refusal, ReturnReason
@@ -45,8 +43,9 @@ NEW, HELD, PLACED, SENT, OVER = Stage  # a name of the module costs a tenth of a
 
 class Turn:
     __slots__ = (
-        "_attempt", "_body", "_conn", "_died", "_early", "_headers", "_held_at", "_hold_reason", "_no_place", "_placement", "_run",
-        "_stage", "_target", "_unreachable", "api", "deadline", "hides_usage", "id", "relay", "stores", "told_first_token", "version",
+        "_attempt", "_body", "_conn", "_died", "_early", "_headers", "_held_at", "_hold_reason", "_lacks_usage", "_no_place",
+        "_placement", "_run", "_stage", "_target", "_unreachable", "api", "deadline", "hides_usage", "id", "relay", "stores",
+        "told_first_token", "version",
     )  # fmt: skip
 
     def __init__(self, relay: "Relay", conn: "Client", request: "Request", api: Format) -> None:
@@ -69,6 +68,7 @@ class Turn:
         self._held_at = NEVER  # when the scheduler first said so
         self._hold_reason = ""  # the last one that it told
         self._early: Early | None = None
+        self._lacks_usage = False  # of its answer, unless it is asked for
         self.hides_usage = False
         self.stores = False  # the answer can be asked for later
         self.told_first_token = False
@@ -88,9 +88,7 @@ class Turn:
         self.stores = reading.stores
         body_bytes, hashed = len(self._body), body_hash(self._body)
         self._headers = forwarded(request.headers, request.named, self.relay.forwarded)
-        if self.relay.asks_usage and reading.stream and not reading.mentions_usage:
-            self._body = ask_for_usage(self._body)
-            self.hides_usage = True
+        self._lacks_usage = reading.stream and not reading.mentions_usage
         chance = ids.random_text(2 * ids.LENGTH)  # one call to the operating system for two ids
         self.id = ids.TURN_PREFIX + chance[: ids.LENGTH]
         fresh_run = ids.RUN_PREFIX + chance[ids.LENGTH :]
@@ -134,7 +132,9 @@ class Turn:
         self._placement = placement
         pool = self.relay.upstreams.pool(placement.replica)
         origin = pool.origin
-        body = self._body if placement.priority is None else with_priority(self._body, placement.priority)
+        asks = self.relay.asks_usage
+        self.hides_usage = self._lacks_usage and (placement.replica.asks_usage if asks is None else asks)
+        body = body_for(self._body, usage=self.hides_usage, priority=placement.priority)
         out = engine_request(
             origin.prefix + self._target, origin.host_header, self._headers, origin.key_line(placement.replica.api_key), body
         )

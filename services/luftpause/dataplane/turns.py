@@ -55,7 +55,11 @@ class Usage(Struct, frozen=True, gc=False):
 
 
 class Replica(Struct, frozen=True, gc=False):
-    """A replica as the scheduler announced it. `url` has no trailing slash and no `/v1`."""
+    """
+    A replica as the scheduler announced it. `url` has no trailing slash and no `/v1`.
+
+    `asks_usage`: the scheduler wants to know usage also where a client did not ask for it.
+    """
 
     name: str
     url: str
@@ -64,6 +68,7 @@ class Replica(Struct, frozen=True, gc=False):
     state: str  # unknown, healthy, unhealthy
     api_key: str = ""  # from this process's environment
     apis: tuple[str, ...] = ()
+    asks_usage: bool = False
 
 
 class Placement(Struct, frozen=True, gc=False):

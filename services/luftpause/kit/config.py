@@ -218,8 +218,8 @@ class DataplaneConfig(Section):
     stop_grace_seconds: Seconds = Field(default=30, description="After SIGTERM running streams have this long to finish.")
     usage: Literal["observe", "ask"] | None = Field(
         default=None,
-        description="`ask` requests usage from the engine and hides it from clients that did not; not given: `ask` where the same file "
-        "sets `scheduler.policy: guard`, else `observe`.",
+        description="`ask` requests usage from the engine and hides it from clients that did not; not given: as the scheduler says, which "
+        "wants it under `policy: guard`.",
     )
     on_busy: Literal["hold", "pass"] = Field(
         default="hold", description="An engine that says its queue is full: hold again, or pass its answer."

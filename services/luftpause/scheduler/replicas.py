@@ -43,6 +43,7 @@ def announced(state: State) -> Replicas:
                 state=replica.health.value,
                 api_key_env=replica.spec.api_key_env,
                 apis=replica.apis,
+                asks_usage=state.settings.policy == "guard" and replica.spec.kind is Kind.GENERATIVE,
             )
         )
     return Replicas(tuple(found))

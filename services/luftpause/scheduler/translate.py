@@ -47,6 +47,7 @@ class Announced(Struct, frozen=True, gc=False):
     state: str
     api_key_env: str = ""
     apis: tuple[str, ...] = ()
+    asks_usage: bool = False  # usage is asked of it where clients did not
 
 
 class Replicas(Struct, frozen=True, gc=False):
@@ -139,6 +140,7 @@ def _replica(replica: Announced) -> pb.Replica:
         state=replica.state,
         api_key_env=replica.api_key_env,
         apis=replica.apis,
+        asks_usage=replica.asks_usage,
     )
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from luftpause.dataplane.digest import body_hash
-from luftpause.dataplane.turns import Kind, TurnClass, Usage
+from luftpause.dataplane.turns import Ask, Kind, TurnClass, Usage
 from tests.support.fake_scheduler import FakeScheduler, hold_all, place_first, place_soon, replica
 from tests.support.plane import BODY, STREAM_BODY, Client, client_of, post, running_plane
 from tests.support.raw_engine import STREAM_HEAD, Talk, chunked, json_answer, raw_engine
@@ -403,6 +403,31 @@ async def test_asked_for_usage_is_counted_and_hidden() -> None:
     assert plain.complete
     finished = [fact for fact in scheduler.facts if fact[0] == "finished"]
     assert finished[0][3] == finished[1][3] == Usage(7, 2, None)
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted", "asks"),
+    [(None, True, True), (None, False, False), ("observe", True, False), ("ask", False, True)],
+)
+async def test_usage_is_asked_of_the_engines_whose_the_scheduler_wants_unless_the_file_says_otherwise(
+    own: str | None, wanted: bool, asks: bool
+) -> None:
+    """Decided per place: the engine that did not take the turn was one of the other kind."""
+
+    async def full(talk: Talk) -> None:
+        await talk.send(json_answer(b'{"object":"error","message":"The request queue is full.","code":503}', "503 Busy"))
+
+    def decide(scheduler: FakeScheduler, ask: Ask) -> None:
+        scheduler.place(ask.turn, "full" if scheduler.attempts[ask.turn] == 1 else "a")
+
+    async with raw_engine(full) as other, raw_engine(streams) as engine:
+        replicas = replica("full", other.url, asks_usage=not wanted), replica("a", engine.url, asks_usage=wanted)
+        scheduler = FakeScheduler(*replicas, decide=decide)
+        async with running_plane(scheduler, usage=own) as plane, client_of(plane) as client:
+            answer = await client.ask(post(STREAM_BODY))
+    assert (b"include_usage" in engine.talks[0].body) is asks
+    assert (b"include_usage" in other.talks[0].body) is (asks if own else not asks)
+    assert answer.body == ROLE + TEXT + END + (b"" if asks else USAGE) + DONE
 
 
 async def test_an_engine_on_ipv6_is_reached() -> None:

@@ -26,3 +26,8 @@ def test_dataplanes_are_told_of_replicas_without_their_keys():
         Announced("a", "http://e:1", ("m",), Kind.CLASSIFIER, "unknown", "KEY", ("chat",)),
         Announced("b", "http://f", (), Kind.GENERATIVE, "unknown"),
     ))  # fmt: skip
+
+
+def test_under_guard_dataplanes_ask_engines_that_generate_for_usage():
+    state = initial(Settings(policy="guard"), specs([CONFIG, ReplicaConfig(name="b", url="http://f")]), 0.0)
+    assert {each.name: each.asks_usage for each in announced(state).replicas} == {"a": False, "b": True}

@@ -240,7 +240,7 @@ ORDERS = [
     (
         translate.Replicas((
             translate.Announced("a", "http://e", ("m",), Kind.CLASSIFIER, "healthy", "KEY", ("chat",)),
-            translate.Announced("b", "http://f", (), Kind.GENERATIVE, "unknown"),
+            translate.Announced("b", "http://f", (), Kind.GENERATIVE, "unknown", asks_usage=True),
         )),
         pb.Order(
             replicas=pb.Replicas(
@@ -248,7 +248,7 @@ ORDERS = [
                     pb.Replica(
                         name="a", url="http://e", models=["m"], kind=pb.KIND_CLASSIFIER, state="healthy", api_key_env="KEY", apis=["chat"]
                     ),
-                    pb.Replica(name="b", url="http://f", kind=pb.KIND_GENERATIVE, state="unknown"),
+                    pb.Replica(name="b", url="http://f", kind=pb.KIND_GENERATIVE, state="unknown", asks_usage=True),
                 ]
             )
         ),

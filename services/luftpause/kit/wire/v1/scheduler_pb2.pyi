@@ -491,7 +491,7 @@ class Replicas(_message.Message):
     def __init__(self, replicas: _Optional[_Iterable[_Union[Replica, _Mapping]]] = ...) -> None: ...
 
 class Replica(_message.Message):
-    __slots__ = ("name", "url", "models", "kind", "state", "api_key_env", "apis")
+    __slots__ = ("name", "url", "models", "kind", "state", "api_key_env", "apis", "asks_usage")
     NAME_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
@@ -499,6 +499,7 @@ class Replica(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     API_KEY_ENV_FIELD_NUMBER: _ClassVar[int]
     APIS_FIELD_NUMBER: _ClassVar[int]
+    ASKS_USAGE_FIELD_NUMBER: _ClassVar[int]
     name: str
     url: str
     models: _containers.RepeatedScalarFieldContainer[str]
@@ -506,7 +507,8 @@ class Replica(_message.Message):
     state: str
     api_key_env: str
     apis: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., url: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., kind: _Optional[_Union[Kind, str]] = ..., state: _Optional[str] = ..., api_key_env: _Optional[str] = ..., apis: _Optional[_Iterable[str]] = ...) -> None: ...
+    asks_usage: bool
+    def __init__(self, name: _Optional[str] = ..., url: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., kind: _Optional[_Union[Kind, str]] = ..., state: _Optional[str] = ..., api_key_env: _Optional[str] = ..., apis: _Optional[_Iterable[str]] = ..., asks_usage: bool = ...) -> None: ...
 
 class RunForgotten(_message.Message):
     __slots__ = ("run", "principal")
