@@ -27,8 +27,18 @@ LONG_BYTES: Final = 262_144  # of a content: beyond it only what a digest reads 
 LONGEST_ESCAPE: Final = 12  # bytes of JSON text per character: two halves of a surrogate pair
 END_BYTES: Final = (TEXT_CHARS_MAX + 4) * LONGEST_ESCAPE  # some more than is read: the cuts take a part
 
+
+class Said(Struct, gc=False):
+    """What luftpause can't do without, whatever the API."""
+
+    model: str | None = None
+    stream: bool | None = None
+
+
 B = TypeVar("B")
 L = TypeVar("L")
+S = TypeVar("S", bound=Said)
+T = TypeVar("T", bound=Said)
 Head = list[tuple[str, bytes]]
 """Roles (system, user) and their contents as JSON text; empty: there is none."""
 
@@ -39,6 +49,12 @@ class TextPart(Struct, gc=False):
 
 _parts: Final = msgspec.json.Decoder(list[TextPart])
 _string: Final = msgspec.json.Decoder(str)
+
+
+def request_of(body: bytes, full: msgspec.json.Decoder[S], least: msgspec.json.Decoder[T]) -> S | T | Rejection:
+    """As `decode`, of a request that names its model."""
+    found = decode(body, full, least)
+    return found if isinstance(found, Rejection) or found.model else NO_MODEL
 
 
 def decode(body: bytes, full: msgspec.json.Decoder[B], least: msgspec.json.Decoder[L]) -> B | L | Rejection:

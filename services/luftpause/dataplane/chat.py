@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from luftpause.dataplane.bodies import HEAD_MESSAGES_MAX, NO_MODEL, TOOL_CALL_IDS_MAX, Head, content_of, decode, digest_of
+from luftpause.dataplane.bodies import HEAD_MESSAGES_MAX, TOOL_CALL_IDS_MAX, Head, Said, content_of, digest_of, request_of
 from luftpause.dataplane.identify import Reading
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.splice import with_member
@@ -28,19 +28,13 @@ class StreamOptions(Struct, gc=False):
     include_usage: bool | None = None
 
 
-class Body(Struct, gc=False):
-    model: str | None = None
-    stream: bool | None = None
+class Body(Said, gc=False):
     stream_options: StreamOptions | UnsetType | None = UNSET
     messages: list[Message] | None = None
     tools: Raw | UnsetType = UNSET
 
 
-class Least(Struct, gc=False):
-    """What luftpause can't do without."""
-
-    model: str | None = None
-    stream: bool | None = None
+class Least(Said, gc=False):
     stream_options: Raw | UnsetType = UNSET
 
 
@@ -50,17 +44,15 @@ _least: Final = msgspec.json.Decoder(Least)
 
 def read_chat(body: bytes, key: bytes) -> Reading | Rejection:
     """Read the few fields that are needed. `key` is that of the head digest."""
-    found = decode(body, _body, _least)
+    found = request_of(body, _body, _least)
     if isinstance(found, Rejection):
         return found
-    if not found.model:
-        return NO_MODEL
     if isinstance(found, Least):
-        return _without_messages(found.model, found)
+        return _without_messages(found)
     messages = found.messages or []
     ids = echoed_ids(messages)
     return Reading(
-        model=found.model,
+        model=found.model or "",
         stream=found.stream is True,
         asks_usage=isinstance(found.stream_options, StreamOptions) and found.stream_options.include_usage is True,
         mentions_usage=found.stream_options is not UNSET,
@@ -72,14 +64,12 @@ def read_chat(body: bytes, key: bytes) -> Reading | Rejection:
 
 def read_completion(body: bytes, key: bytes) -> Reading | Rejection:
     """A prompt has no tool calls, so only headers can tell its run."""
-    found = decode(body, _least, _least)
-    if isinstance(found, Rejection):
-        return found
-    return _without_messages(found.model, found) if found.model else NO_MODEL
+    found = request_of(body, _least, _least)
+    return found if isinstance(found, Rejection) else _without_messages(found)
 
 
-def _without_messages(model: str, found: Least) -> Reading:
-    return Reading(model=model, stream=found.stream is True, mentions_usage=found.stream_options is not UNSET)
+def _without_messages(found: Least) -> Reading:
+    return Reading(model=found.model or "", stream=found.stream is True, mentions_usage=found.stream_options is not UNSET)
 
 
 def echoed_ids(messages: list[Message]) -> tuple[str, ...]:

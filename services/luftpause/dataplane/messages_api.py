@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from luftpause.dataplane.bodies import HEAD_MESSAGES_MAX, NO_MODEL, TOOL_CALL_IDS_MAX, Head, content_of, decode, digest_of
+from luftpause.dataplane.bodies import HEAD_MESSAGES_MAX, TOOL_CALL_IDS_MAX, Head, Said, content_of, digest_of, request_of
 from luftpause.dataplane.identify import Reading
 from luftpause.dataplane.observe import as_objects, as_text, parse
 from luftpause.dataplane.rejection import Rejection
@@ -18,19 +18,10 @@ class Message(Struct, gc=False):
     content: Raw | UnsetType = UNSET
 
 
-class Body(Struct, gc=False):
-    model: str | None = None
-    stream: bool | None = None
+class Body(Said, gc=False):
     system: Raw | UnsetType = UNSET
     messages: list[Message] | None = None
     tools: Raw | UnsetType = UNSET
-
-
-class Least(Struct, gc=False):
-    """What luftpause can't do without."""
-
-    model: str | None = None
-    stream: bool | None = None
 
 
 class Block(Struct, gc=False):
@@ -40,23 +31,21 @@ class Block(Struct, gc=False):
 
 
 _body: Final = msgspec.json.Decoder(Body)
-_least: Final = msgspec.json.Decoder(Least)
+_least: Final = msgspec.json.Decoder(Said)
 _blocks: Final = msgspec.json.Decoder(list[Block])
 
 
 def read_messages(body: bytes, key: bytes) -> Reading | Rejection:
     """Read the few fields that are needed. `key` is that of the head digest."""
-    found = decode(body, _body, _least)
+    found = request_of(body, _body, _least)
     if isinstance(found, Rejection):
         return found
-    if not found.model:
-        return NO_MODEL
-    stream = found.stream is True
-    if isinstance(found, Least):
-        return Reading(model=found.model, stream=stream, mentions_usage=True)
+    model, stream = found.model or "", found.stream is True
+    if not isinstance(found, Body):
+        return Reading(model=model, stream=stream, mentions_usage=True)
     ids = echoed_ids(found.messages or [])
     return Reading(
-        model=found.model,
+        model=model,
         stream=stream,
         mentions_usage=True,  # each answer has it
         tool_call_ids=ids,
@@ -66,10 +55,8 @@ def read_messages(body: bytes, key: bytes) -> Reading | Rejection:
 
 def read_model(body: bytes, key: bytes) -> Reading | Rejection:
     """A request of which only the model matters."""
-    found = decode(body, _least, _least)
-    if isinstance(found, Rejection):
-        return found
-    return Reading(model=found.model, mentions_usage=True) if found.model else NO_MODEL
+    found = request_of(body, _least, _least)
+    return found if isinstance(found, Rejection) else Reading(model=found.model or "", mentions_usage=True)
 
 
 def echoed_ids(messages: list[Message]) -> tuple[str, ...]:

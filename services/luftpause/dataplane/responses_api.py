@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from luftpause.dataplane.bodies import HEAD_MESSAGES_MAX, NO_MODEL, TOOL_CALL_IDS_MAX, Head, content_of, decode, digest_of
+from luftpause.dataplane.bodies import HEAD_MESSAGES_MAX, TOOL_CALL_IDS_MAX, Head, Said, content_of, digest_of, request_of
 from luftpause.dataplane.identify import Reading
 from luftpause.dataplane.rejection import Rejection
 
@@ -23,9 +23,7 @@ class Item(Struct, gc=False):
     call_id: str | None = None
 
 
-class Body(Struct, gc=False):
-    model: str | None = None
-    stream: bool | None = None
+class Body(Said, gc=False):
     store: bool | None = None
     background: bool | None = None
     previous_response_id: str | None = None
@@ -34,11 +32,7 @@ class Body(Struct, gc=False):
     tools: Raw | UnsetType = UNSET
 
 
-class Least(Struct, gc=False):
-    """What luftpause can't do without."""
-
-    model: str | None = None
-    stream: bool | None = None
+class Least(Said, gc=False):
     store: Raw | UnsetType = UNSET
     background: Raw | UnsetType = UNSET
     previous_response_id: Raw | UnsetType = UNSET
@@ -50,20 +44,18 @@ _least: Final = msgspec.json.Decoder(Least)
 
 def read_responses(body: bytes, key: bytes) -> Reading | Rejection:
     """Read the few fields that are needed. `key` is that of the head digest."""
-    found = decode(body, _body, _least)
+    found = request_of(body, _body, _least)
     if isinstance(found, Rejection):
         return found
-    if not found.model:
-        return NO_MODEL
     if isinstance(found, Least):
-        return _least_reading(found.model, found)
+        return _least_reading(found)
     if found.background:
         return NO_BACKGROUND
     items = found.input if isinstance(found.input, list) else []
     ids = echoed_ids(items)
     previous = found.previous_response_id or ""
     return Reading(
-        model=found.model,
+        model=found.model or "",
         stream=found.stream is True,
         mentions_usage=True,  # each answer has it
         tool_call_ids=ids,
@@ -74,12 +66,12 @@ def read_responses(body: bytes, key: bytes) -> Reading | Rejection:
     )
 
 
-def _least_reading(model: str, found: Least) -> Reading | Rejection:
+def _least_reading(found: Least) -> Reading | Rejection:
     if _json(found.background) is True:
         return NO_BACKGROUND
     previous = _json(found.previous_response_id)
     return Reading(
-        model=model,
+        model=found.model or "",
         stream=found.stream is True,
         mentions_usage=True,
         previous_response=previous if isinstance(previous, str) else "",
