@@ -4,9 +4,9 @@
 event, and all that is due by then happens first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
-from typing import assert_never
+from typing import Any
 
 from immutables import Map
 
@@ -39,7 +39,7 @@ from luftpause.scheduler.core.events import (
 from luftpause.scheduler.core.indexes import Draft, arm, freeze, heed, thaw
 from luftpause.scheduler.core.model import State, Timer
 from luftpause.scheduler.core.placement import settle
-from luftpause.scheduler.core.policies import NOTHING, POLICIES
+from luftpause.scheduler.core.policies import NOTHING, POLICIES, Learned
 from luftpause.scheduler.core.queues import replicas_changed
 from luftpause.scheduler.core.settings import Settings
 
@@ -78,7 +78,7 @@ def decide(state: State, event: Event) -> Step:
     The host sends `Tick` at `wake_at`, at the latest after 1 s, and `Continue` behind the other waiting events if `more`.
     """
     d = thaw(state)
-    d.now = max(state.now, event.now)
+    d.now = max(d.now, event.now)
     if d.resyncing is not None:
         _absorb_on(d, d.resyncing.hello, event)
     if d.resyncing is None:
@@ -87,7 +87,8 @@ def decide(state: State, event: Event) -> Step:
         d.due = timers.next_due(d)
     absorbing = d.resyncing is not None
     more = absorbing or bool(d.dirty) or d.stale.size > 0 or (d.due is not None and d.due <= d.now)
-    return Step(freeze(d), tuple(d.decisions), d.due, more, absorbing)
+    decisions = tuple(d.decisions)
+    return Step(freeze(d), decisions, d.due, more, absorbing)
 
 
 def _happen(d: Draft, event: Event) -> None:
@@ -96,10 +97,11 @@ def _happen(d: Draft, event: Event) -> None:
         timers.fire(d)
     if d.dirty:
         settle(d)
-    absorb(d, event)
+    ABSORB[type(event)](d, event)
     if d.resyncing is not None:
         return
-    learn(d, event)
+    if d.policy.absorb is not None:
+        learn(d, d.policy.absorb(d, event))
     if d.dirty:
         settle(d)
     if d.stale.size and not d.dirty:
@@ -109,83 +111,40 @@ def _happen(d: Draft, event: Event) -> None:
 def _absorb_on(d: Draft, hello: Resync, event: Event) -> None:
     """Go on with a large Hello. Whatever else happens than `Continue` must find all of it absorbed."""
     dataplanes.resync_on(d, d.settings.records_per_step_max if isinstance(event, Continue) else inf)
-    if d.resyncing is None:
-        learn(d, hello)
+    if d.resyncing is None and d.policy.absorb is not None:
+        learn(d, d.policy.absorb(d, hello))
 
 
-def absorb(d: Draft, event: Event) -> None:
-    """Change the tables as this one fact says."""
-    match event:
-        case TurnRequested():
-            requests.requested(d, event)
-        case TurnStarted():
-            turns.started(d, event)
-        case FirstToken():
-            pass  # no rule depends on it
-        case ToolCallSeen():
-            requests.tool_call_seen(d, event)
-        case TurnFinished():
-            turns.finished(d, event)
-        case TurnFailed():
-            turns.failed(d, event)
-        case _:
-            _absorb_rare(d, event)
-
-
-Rare = (
-    TurnAbandoned | TurnReturned | ResponseSeen | ResponseSought | RunEnded | Resync | DataplaneLost | DataplaneAlive | ReplicaSuspected
-    | ReplicaUnusable | ReplicaProbed | ConfigChanged | Tick | Continue
-)  # fmt: skip
-
-
-def _absorb_rare(d: Draft, event: Rare) -> None:
-    match event:
-        case TurnAbandoned():
-            turns.abandoned(d, event)
-        case TurnReturned():
-            turns.returned(d, event)
-        case ResponseSeen() | ResponseSought() | RunEnded():
-            _absorb_of_run(d, event)
-        case ReplicaProbed():
-            replicas.probed(d, event)
-        case ConfigChanged():
-            replicas.configured(d, event)
-        case Tick() | Continue():
-            pass  # what is due has happened already
-        case _:
-            _absorb_session(d, event)
-
-
-def _absorb_of_run(d: Draft, event: ResponseSeen | ResponseSought | RunEnded) -> None:
-    match event:
-        case ResponseSeen():
-            responses.response_seen(d, event)
-        case ResponseSought():
-            responses.response_sought(d, event)
-        case RunEnded():
-            endings.run_ended(d, event)
-        case _:
-            assert_never(event)
-
-
-def _absorb_session(d: Draft, event: Resync | DataplaneLost | DataplaneAlive | ReplicaSuspected | ReplicaUnusable) -> None:
-    match event:
-        case Resync():
-            dataplanes.resync(d, event)
-        case DataplaneLost():
-            dataplanes.lost(d, event)
-        case DataplaneAlive():
-            dataplanes.alive(d, event)
-        case ReplicaSuspected():
-            dataplanes.suspected(d, event)
-        case ReplicaUnusable():
-            dataplanes.unusable(d, event)
-        case _:
-            assert_never(event)
-
-
-def learn(d: Draft, event: Event) -> None:
-    """Let the policy learn from the event, and keep what depends on that."""
-    learned = d.policy.absorb(d, event)
+def learn(d: Draft, learned: Learned) -> None:
+    """Keep what the policy has made of the event, and what depends on that."""
     if learned is not NOTHING:
         heed(d, learned)
+
+
+def _nothing(d: Draft, event: Event) -> None:
+    """No table depends on it."""
+
+
+# What each fact changes in the tables. A look-up by type costs the same for all; a `match` asks one type after the other.
+ABSORB: dict[type[Event], Callable[[Draft, Any], None]] = {
+    TurnRequested: requests.requested,
+    TurnAbandoned: turns.abandoned,
+    TurnReturned: turns.returned,
+    TurnStarted: turns.started,
+    FirstToken: _nothing,
+    ToolCallSeen: requests.tool_call_seen,
+    ResponseSeen: responses.response_seen,
+    TurnFinished: turns.finished,
+    TurnFailed: turns.failed,
+    RunEnded: endings.run_ended,
+    ResponseSought: responses.response_sought,
+    Resync: dataplanes.resync,
+    DataplaneLost: dataplanes.lost,
+    DataplaneAlive: dataplanes.alive,
+    ReplicaSuspected: dataplanes.suspected,
+    ReplicaUnusable: dataplanes.unusable,
+    ReplicaProbed: replicas.probed,
+    ConfigChanged: replicas.configured,
+    Tick: _nothing,  # what is due has happened already
+    Continue: _nothing,
+}

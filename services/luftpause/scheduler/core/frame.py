@@ -63,13 +63,13 @@ class Policy(Struct, frozen=True, gc=False):
     """
 
     initial: Callable[[Settings], Any]
-    absorb: Callable[[Facts, Event], Learned]
     flow_key: Callable[[Facts, str, Caller], Any]
     place_in_flow: Callable[[Facts, Turn], PlaceInFlow]
     opens: Callable[[Facts, Replica, QueueKey], HoldReason | None]
     admits: Callable[[Facts, Replica, Turn], HoldReason | None]
     choose: Callable[[Facts, Turn, str, Sequence[Replica]], Replica]
     reserve: Callable[[Facts, TurnClass], float]
+    absorb: Callable[[Facts, Event], Learned] | None = None
     placed: Callable[[Facts, Turn], Learned] | None = None
     ended: Callable[[Facts, Turn, TurnFinished | None], Learned] | None = None
     waits: Callable[[Facts, Turn, int], Any] | None = None

@@ -5,9 +5,10 @@ index is kept by the functions here, so that the tests can compare them with a r
 """
 
 from math import ceil
+from typing import TYPE_CHECKING, cast
 
 from immutables import Map
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from luftpause.scheduler.core.decisions import Decision
 from luftpause.scheduler.core.events import ReplicaSpec
@@ -25,28 +26,35 @@ from luftpause.scheduler.core.policies import POLICIES, Learned, Policy
 
 NOBODY = Caller()
 NOTHING_DUE: Second = Map()
-TABLES = len(Tables.__struct_fields__)
+_BECOME = object.__dict__["__class__"].__set__  # a plain assignment is refused where the class is frozen
 
 
-class Draft(Tables, gc=False, kw_only=True):
+class Draft(Tables, gc=False):
     """A state being worked on, and what was decided so far."""
 
-    policy: Policy
-    decisions: list[Decision]
-    places_left: int
-    expiries_left: int
+    if TYPE_CHECKING:  # narrower than in the tables; a field of its own would make it another layout
+        policy: Policy  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
+        decisions: list[Decision]  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
 
 
 def thaw(s: State) -> Draft:
-    settings = s.settings
-    return Draft(
-        *astuple(s), policy=POLICIES[settings.policy], decisions=[], places_left=settings.places_per_step_max,
-        expiries_left=settings.expiries_per_step_max,
-    )  # fmt: skip
+    """A draft that begins as a copy of the state. A state and a draft differ in their class only, so that one copy per step is enough."""
+    d = cast("Draft", s.__copy__())  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+    _BECOME(d, Draft)
+    settings = d.settings
+    d.policy = POLICIES[settings.policy]
+    d.decisions = []
+    d.places_left = settings.places_per_step_max
+    d.expiries_left = settings.expiries_per_step_max
+    return d
 
 
 def freeze(d: Draft) -> State:
-    return State(*astuple(d)[:TABLES])
+    """The draft itself becomes the state: nothing changes it any more."""
+    d.policy = d.decisions = None  # pyright: ignore[reportAttributeAccessIssue]
+    d.places_left = d.expiries_left = 0
+    _BECOME(d, State)
+    return cast("State", d)
 
 
 # ---- small tables -----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from immutables import Map
 from msgspec import Struct
 
-from luftpause.scheduler.core.decisions import HoldReason
+from luftpause.scheduler.core.decisions import Decision, HoldReason
 from luftpause.scheduler.core.events import Kind, Load, ReplicaSpec, Resync, TurnClass
 from luftpause.scheduler.core.settings import Settings
 from luftpause.scheduler.core.sorted_set import SortedSet
@@ -322,6 +322,12 @@ class Tables(Struct, gc=False):
     policy_state: Any = None
     due: float | None = None  # when the first timer fires
     resyncing: Resyncing | None = None  # until it is absorbed nothing else happens
+
+    # A step's own, empty between two steps (see `Draft`).
+    policy: Any = None
+    decisions: list[Decision] | None = None
+    places_left: int = 0
+    expiries_left: int = 0
 
 
 # Its fields are those of the draft that a step works on, so they are listed once, in a base that is not frozen.

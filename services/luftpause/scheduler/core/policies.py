@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from luftpause.scheduler.core import admission
 from luftpause.scheduler.core.decisions import HoldReason
-from luftpause.scheduler.core.events import Event, TurnClass
+from luftpause.scheduler.core.events import TurnClass
 from luftpause.scheduler.core.frame import NOTHING, Facts, Learned, Policy
 from luftpause.scheduler.core.guard import GUARD
 from luftpause.scheduler.core.model import Caller, PlaceInFlow, QueueKey, Replica, Turn
@@ -12,11 +12,6 @@ from luftpause.scheduler.core.model import Caller, PlaceInFlow, QueueKey, Replic
 __all__ = ["NOTHING", "ORIGINAL", "POLICIES", "Facts", "Learned", "Policy"]
 
 # ---- original: the rules of the first system --------------------------------------------------------------------
-
-
-def _learns_nothing(facts: Facts, event: Event) -> Learned:
-    del facts, event
-    return NOTHING
 
 
 def _fewest_in_flight(facts: Facts, flow: str, caller: Caller) -> int:
@@ -49,7 +44,6 @@ def _reserve(facts: Facts, turn_class: TurnClass) -> float:
 
 ORIGINAL = Policy(
     initial=lambda _: None,
-    absorb=_learns_nothing,
     flow_key=_fewest_in_flight,
     place_in_flow=_first_come,
     opens=_opens,

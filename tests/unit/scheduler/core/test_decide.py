@@ -1,14 +1,17 @@
 """What are the limits of one step, and what does the start state need?"""
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from luftpause.kit.config import SchedulerConfig
-from luftpause.scheduler.core.decide import decide, initial
+from luftpause.scheduler.core.decide import ABSORB, decide, initial
 from luftpause.scheduler.core.decisions import Expire, Forget, Held, Place
 from luftpause.scheduler.core.events import (
     Continue,
+    Event,
     Load,
     ProbeOutcome,
     ReplicaProbed,
@@ -79,6 +82,8 @@ def test_an_old_state_stays_as_it_was() -> None:
         decide(before, TurnRequested(1.0, "d", f"t{number}", 1, f"r{number}", "m"))
     assert before == decide(state, Tick(1.0)).state
     assert not before.turns
+    with pytest.raises(AttributeError, match="immutable"):
+        before.now = 2.0
 
 
 def test_among_many_callers_the_one_with_fewest_turns_in_flight_is_next_and_ties_go_by_arrival() -> None:
@@ -149,3 +154,7 @@ def test_every_setting_of_the_core_that_is_configured_has_the_same_name_and_defa
     assert shared[0] == "policy"
     assert len(shared) >= 17
     assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
+
+
+def test_every_event_is_absorbed_by_something() -> None:
+    assert set(ABSORB) == set(get_args(Event))
