@@ -24,6 +24,7 @@ class FakeScheduler:
         self.waiters: dict[str, Waiter] = {}
         self.state: dict[str, str] = {}  # held, placed, started, over
         self.attempts: dict[str, int] = {}
+        self.lost: dict[str, Usage | None] = {}  # what was seen of turns that failed
         self.without: dict[str, list[str]] = {}
         self.at: dict[str, str] = {}
         self.delivered: list[str] = []
@@ -158,8 +159,9 @@ class FakeScheduler:
         self._expect(turn, "started")
         self.state[turn] = "over"
 
-    def failed(self, turn: str, reason: str) -> None:
+    def failed(self, turn: str, reason: str, usage: Usage | None = None) -> None:
         self._fact("failed", turn, reason)
+        self.lost[turn] = usage
         self._expect(turn, "started")
         self.state[turn] = "over"
 

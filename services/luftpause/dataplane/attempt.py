@@ -14,6 +14,7 @@ from luftpause.dataplane.responses import CLOSE
 from luftpause.dataplane.seen_chat import is_usage_only
 from luftpause.dataplane.sse import EventFilter
 from luftpause.dataplane.sweep import NEVER
+from luftpause.dataplane.turns import Usage
 
 if TYPE_CHECKING:
     from luftpause.dataplane.exchange import Client
@@ -48,6 +49,11 @@ class Attempt:
         self.sent_at = 0.0
         self.deadline = NEVER
         self.upstream: Connection | Connecting | None = None
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the engine has said of it so far."""
+        return self._observer.seen.usage
 
     def start(self, pool: "Pool", out: bytes) -> None:
         pool.send(out, self)

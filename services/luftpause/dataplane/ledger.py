@@ -200,14 +200,14 @@ class Ledger(Generic[F]):
             fact = self._words.finished(turn_id, turn.attempt, finish_reason, usage, paused=paused, tool_call_ids=ids, tools=called)
             self._say("finished", fact)
 
-    def failed(self, turn_id: str, reason: str) -> None:
+    def failed(self, turn_id: str, reason: str, usage: Usage | None = None) -> None:
         turn = self._in_flight(turn_id)
         if turn is None:
             self.abandon(turn_id)  # it was held
             return
         del self._turns[turn_id]
         self.memory.failed(self._clock(), turn_id)
-        self.tally.over(turn, reason)
+        self.tally.over(turn, reason, usage)
         self._say("failed", self._words.failed(turn_id, turn.attempt, reason))
 
     def run_of_call(self, id_: str, principal: str) -> str:

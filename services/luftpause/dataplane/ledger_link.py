@@ -64,8 +64,8 @@ class LedgerLink(Generic[F]):
     ) -> None:
         self.ledger.finished(turn, finish_reason, usage, paused=paused, tool_call_ids=tool_call_ids, tools=tools)
 
-    def failed(self, turn: str, reason: str) -> None:
-        self.ledger.failed(turn, reason)
+    def failed(self, turn: str, reason: str, usage: Usage | None = None) -> None:
+        self.ledger.failed(turn, reason, usage)
 
     def end_run(self, run: str, principal: str = "") -> None:
         self.ledger.end_run(run, principal)

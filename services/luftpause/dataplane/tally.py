@@ -79,14 +79,14 @@ class Tally:
         row = turn.row
         if row is not None:
             _observe(row.turn, TURN_SECONDS, now - turn.arrived)
-            if usage is not None:
-                row.prompt += usage.prompt
-                row.completion += usage.completion
-                row.cached += usage.cached or 0
-        self.over(turn, outcome)
+        self.over(turn, outcome, usage)
 
-    def over(self, turn: Turn, outcome: str) -> None:
+    def over(self, turn: Turn, outcome: str, usage: Usage | None = None) -> None:
         row = turn.row
+        if row is not None and usage is not None:
+            row.prompt += usage.prompt
+            row.completion += usage.completion
+            row.cached += usage.cached or 0
         if row is not None and turn.replica:
             row.outcomes[outcome] = row.outcomes.get(outcome, 0) + 1
         else:
@@ -126,7 +126,7 @@ class Tally:
             lambda turn_class, model, _: (turn_class, model), lambda row: row.turn,
         )  # fmt: skip
         yield counter_family(
-            P + "tokens", "Tokens of answered turns, where engines say; cached ones are part of prompt.", ("model", "replica", "type"),
+            P + "tokens", "Tokens of turns, also failed ones, where engines say; prompt holds cached.", ("model", "replica", "type"),
             self._tokens().items(),
         )  # fmt: skip
         for name, help_text, counts in (

@@ -187,7 +187,7 @@ class Turn:
             self._died = True
             self._elsewhere(reason, "engine_failed")
             return
-        self.relay.scheduler.failed(self.id, why)
+        self.relay.scheduler.failed(self.id, why, attempt.usage)
         if passed:
             self._over()
             attempt.break_off()
@@ -209,9 +209,9 @@ class Turn:
         """The whole answer is here."""
         scheduler = self.relay.scheduler
         if not 200 <= status < 300:
-            scheduler.failed(self.id, "engine_error")
+            scheduler.failed(self.id, "engine_error", seen.usage)
         elif seen.error:
-            scheduler.failed(self.id, "stream_error")
+            scheduler.failed(self.id, "stream_error", seen.usage)
         else:
             scheduler.finished(self.id, seen.finish_reason, seen.usage, paused=seen.paused, tool_call_ids=seen.ids, tools=seen.tools)
         self._over()
@@ -293,7 +293,7 @@ class Turn:
         if attempt is not None:
             attempt.abort()
         if stage is SENT:
-            self.relay.scheduler.failed(self.id, why)
+            self.relay.scheduler.failed(self.id, why, attempt.usage if attempt is not None else None)
         elif stage is HELD or stage is PLACED:
             self.relay.scheduler.abandon(self.id)
 

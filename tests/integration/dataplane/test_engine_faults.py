@@ -15,6 +15,7 @@ from tests.support.raw_engine import STREAM_HEAD, Talk, chunked, json_answer, ra
 TEXT = b'data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}\n\n'
 END = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}\n\n'
 GOOD = b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}'
 
 VLLM_FULL = (
@@ -383,6 +384,7 @@ async def test_a_good_status_with_an_empty_body_is_502(answer: bytes) -> None:
     [
         ((b'data: {"error":{"message":"x","code":504}}\n\n', DONE), False, None),
         ((TEXT, TEXT, b'data: {"error":{"message":"x","code":504}}\n\n', DONE), True, None),
+        ((TEXT, USAGE, b'data: {"error":{"message":"x","code":504}}\n\n', DONE), True, Usage(7, 2, None)),
         ((b'data: {"error":{"message":"context","code":400}}\n\n',), False, None),
     ],
 )
@@ -401,6 +403,7 @@ async def test_an_error_inside_a_good_stream_passes_and_counts_as_failed(
     assert (answer.status, answer.body, answer.complete) == (200, b"".join(events), True)
     assert scheduler.told() == ["ask", "started", *(["first_token"] if token else []), "failed"]
     assert scheduler.last("failed")[2] == "stream_error"
+    assert scheduler.lost[scheduler.only] == usage
     assert len(engine.talks) == 1
 
 

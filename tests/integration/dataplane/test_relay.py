@@ -231,7 +231,7 @@ async def test_a_client_that_leaves_in_mid_stream_stops_the_engine(leaves: str) 
     gone = asyncio.Event()
 
     async def behave(talk: Talk) -> None:
-        await talk.send(STREAM_HEAD + chunked(TEXT))
+        await talk.send(STREAM_HEAD + chunked(USAGE + TEXT))  # as engines that repeat it in every chunk
         while not talk.gone.is_set():
             await talk.send(chunked(TEXT))
             await asyncio.sleep(0.05)
@@ -249,6 +249,7 @@ async def test_a_client_that_leaves_in_mid_stream_stops_the_engine(leaves: str) 
             assert not plane.relay.turns
     assert scheduler.told() == ["ask", "started", "first_token", "failed"]
     assert scheduler.last("failed")[2] == "client_left"
+    assert scheduler.lost[scheduler.only] == Usage(7, 2, None), "what was seen is counted"
 
 
 async def test_a_client_that_leaves_before_the_head_stops_the_engine() -> None:

@@ -86,12 +86,14 @@ async def test_every_other_end_has_its_outcome_and_gauges_show_what_is_left() ->
     for turn in ("failed", "flying", "back"):
         world.place(turn, "b")
     world.ledger.started("failed")
-    world.ledger.failed("failed", "engine_died")
+    world.ledger.failed("failed", "engine_died", Usage(7, 2, 4))
     world.ledger.give_back("back", ReturnReason.BUSY)
     page = await world.page()
     outcomes = {outcome: page.sum(P + "turns_total", outcome=outcome) for outcome in ("refused", "abandoned", "engine_died")}
     assert outcomes == dict.fromkeys(outcomes, 1)
     assert page.sum(P + "turns_total", replica="b") == 1
+    tokens = {kind: page.sum(P + "tokens_total", replica="b", type=kind) for kind in ("prompt", "completion", "cached")}
+    assert tokens == {"prompt": 7, "completion": 2, "cached": 4}
     assert page.sum(P + "returns_total", replica="b", reason="busy") == 1
     assert page.sum(P + "held_turns", **{"class": "batch"}) == 2
     assert page.sum(P + "in_flight_turns", **{"class": "batch"}, replica="b") == 1
