@@ -6,10 +6,11 @@ A mutant takes the place of functions of the core wherever the core has them, fo
 import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
-from typing import Final
+from typing import Final, cast
 
 from msgspec import Struct
 
+from luftpause.scheduler.core.decide import ABSORB
 from luftpause_bench.sim import mutations
 from luftpause_bench.sim.mutations import Change
 
@@ -36,6 +37,9 @@ def alive(mutant: Mutant) -> Generator[None]:
                 if getattr(place, name, None) is right:
                     setattr(place, name, instead)
                     undo.callback(setattr, place, name, right)
+            for event in [event for event, change in ABSORB.items() if change is right]:
+                undo.callback(ABSORB.__setitem__, event, ABSORB[event])
+                ABSORB[event] = cast("Callable[..., None]", instead)
         yield
 
 
