@@ -8,7 +8,7 @@ there is more.
     replica NAME [models=m,n] [kind=classifier] [capped=no] [max=3] [apis=chat,messages] [url=U]
     start                             makes the state; replicas that follow take part after `config`
     hello NAME [session=S] [boot=B] [turns=T@REPLICA/RUN,...] [run=R home=A seq=2 paused=ID,... class=C head=H known=ID,...
-                stored=RESPONSE,... model=M]
+                stored=RESPONSE,... model=M ago=SECONDS placed=SECONDS]
     lost NAME [session=S] · alive NAME [turns=T,...] [delivering=A,...] · suspect A [on=NAME] · unusable A [on=NAME]
     probe NAME [load=RUNNING/WAITING] [models=m,n] [outcome=missed|refused]
     request TURN [run=R] [class=batch] [caller=C] [model=m] [kind=K] [ids=I,...] [head=H] [prev=RESPONSE] [body=B] [on=NAME] [attempt=N]
@@ -16,6 +16,7 @@ there is more.
     started TURN · token TURN · tool-call TURN ids=I,... · response TURN id=RESPONSE
     finish TURN [ids=I,...] [attempt=N] · pause TURN [ids=I,...] · fail TURN [reason=R] · abandon TURN · return TURN from=A reason=busy
     end-run RUN [principal=P] · config NAME ... · wait SECONDS · show · runs
+    jump SECONDS                      the host stood still: no `Tick` was sent, and what is due is done with the next event
 """
 
 import shlex
@@ -120,6 +121,8 @@ class Script:
                 self.state = initial(Settings(**self.settings), tuple(self.specs.values()), 0.0)
             case "wait":
                 return self.wait(float(subjects[0]))
+            case "jump":
+                self.now = round(self.now + float(subjects[0]), 6)
             case "show":
                 return self.show()
             case "runs":
@@ -249,7 +252,8 @@ def hello(s: Script, subjects: list[str], o: Options) -> Event:
         lane = LaneMemory(o.get("model", "m"), o["home"], int(o.get("seq", "1")), branches, then)
         known = tuple(ToolCallMemory(id_, o.get("head", "").encode(), then) for id_ in listed(o, "known"))
         stored = tuple(ResponseMemory(id_, o["home"], then) for id_ in listed(o, "stored"))
-        runs = (RunMemory(o["run"], turn_class, o.get("caller", ""), lane.turn_seq, then, "", (lane,), known, stored),)
+        placed = s.now - float(o["placed"]) if "placed" in o else 0.0
+        runs = (RunMemory(o["run"], turn_class, o.get("caller", ""), lane.turn_seq, then, "", (lane,), known, stored, placed=placed),)
     turns: list[TurnMemory] = []
     for text in listed(o, "turns"):
         turn, _, place = text.partition("@")

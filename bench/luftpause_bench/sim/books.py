@@ -226,6 +226,7 @@ class Books:
             event.turn, event.attempt, event.dataplane, event.model, event.kind is Kind.GENERATIVE, event.turn_class, event.principal,
             event.caller, event.arrived if 0.0 < event.arrived < event.now else event.now, event.api, ids=event.tool_call_ids,
             asked=event.arrived if 0.0 < event.arrived < event.now else event.now, stated=event.run, without=event.without,
+            responds=bool(event.previous_response),
         )  # fmt: skip
         if event.body_hash:
             body = event.principal, event.caller, event.body_hash
@@ -304,6 +305,7 @@ class Books:
         for name, pool in tuple(self.pools.items()):
             spec = specs.pop(name, None)
             if spec is None or spec.url != pool.spec.url:
+                self._prefixes_are_gone(name)
                 for peer in self.peers.values():
                     peer.suspects.discard(name)
             if spec is None:
@@ -311,6 +313,10 @@ class Books:
             elif spec != pool.spec:
                 self.pools[name] = pool.configured(spec)
         self.pools |= {name: Pool(spec, spec.models or ()) for name, spec in specs.items()}
+
+    def _prefixes_are_gone(self, name: str) -> None:
+        """Another engine is behind the name, or none: nothing is kept there for runs that were paused."""
+        self.kept = {run: kept for run, kept in self.kept.items() if all(where != name for _, where in kept)}
 
     # ---- dataplanes ---------------------------------------------------------------------------------------------
 
@@ -365,5 +371,5 @@ class Books:
         return entry.generative and pool.health == "healthy" and pool.serves(entry.model) and not barred and not pool.spec.apis
 
     def is_new(self, entry: Entry) -> bool:
-        """Its run has no home yet."""
-        return bool(entry.run) and entry.run_key not in self.seen_runs
+        """Its run has no home yet, and nothing binds it to one."""
+        return bool(entry.run) and not entry.responds and entry.run_key not in self.seen_runs

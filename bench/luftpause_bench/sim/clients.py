@@ -40,6 +40,7 @@ class Character(Struct, frozen=True):
 class Answer(Struct, frozen=True):
     """What it knows of its last turn that was answered."""
 
+    turn: str
     run: str
     replica: str
     boot: str
@@ -157,7 +158,7 @@ class Agent:
         exchange, self.exchange = self.exchange, None
         match end.how:
             case "served":
-                self._served()
+                self._served(exchange)
             case "broken":
                 self._hang_up()
             case "left" if self.world.likely(0.5):  # and comes again, as behind a load balancer that cuts silent connections
@@ -168,10 +169,12 @@ class Agent:
             case _:
                 self._stop()
 
-    def _served(self) -> None:
+    def _served(self, exchange: Exchange) -> None:
         placement = self._placement
         assert placement is not None
-        self.last = Answer(placement.run, placement.replica.name, self._dataplane.boot, self._work.ids, self._work.response)
+        self.last = Answer(
+            exchange.ask.turn, placement.run, placement.replica.name, self._dataplane.boot, self._work.ids, self._work.response
+        )
         self._prompt = (*self._prompt, *self._work.answer, self._segment(5, 120))
         if not self._work.ids:
             self._stop()
@@ -212,6 +215,8 @@ class Agent:
             or (last.run, self.character.principal) in self.town.ended_runs
             or self.character.roams
         ):
+            return
+        if last.turn in self.town.watcher.expired:  # clocks jumped further than a turn may take: then its ids came too late
             return
         self.world.promise(
             placement.run == last.run, lambda: f"{self.name} ({self.character.mode}) was {last.run} and is taken for {placement.run}"

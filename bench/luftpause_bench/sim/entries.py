@@ -27,6 +27,7 @@ class Entry:
     run: str = ""  # as decided
     ids: tuple[str, ...] = ()  # carried by the request
     without: tuple[str, ...] = ()
+    responds: bool = False  # it goes on from a response that one replica stores
     replica: str = ""
     placed: float = 0.0
     report: int = -1  # of the replica, when it was placed

@@ -44,8 +44,9 @@ class Watcher:
         self.events = 0
         self.recounted = 0  # events until the last recount that found nothing wrong
         self.placed = 0
-        self.placed_runs: dict[tuple[str, str], float] = {}  # (run, principal): when a turn of it was last placed, whoever still waited
+        self.asked_runs: dict[tuple[str, str], float] = {}  # (run, principal): when a turn of it last asked, or was placed, whoever waited
         self.on_recount = lambda: None
+        self.expired: set[str] = set()  # turns of which the scheduler had heard nothing for too long
         self.unreported: set[str] = set()  # turns whose end was lost on its way
         self._world = world
         self._recount_from = recount_from
@@ -81,12 +82,20 @@ class Watcher:
             again = decide(again, event).state
         assert again == state, "the log of events does not lead to the same state again"
 
+    def _went_on(self, after: State, step: Step) -> None:
+        """A turn of a run that asks or is placed after somebody ended the run begins it anew."""
+        for decision in step.decisions:
+            turn = after.turns.get(decision.turn) if isinstance(decision, Place | Held) else None
+            if turn is not None:
+                at = self._world.now if isinstance(decision, Place) else turn.arrived
+                key = turn.run_id, turn.principal
+                self.asked_runs[key] = max(at, self.asked_runs.get(key, 0.0))
+
     def _check(self, before: State, event: Event, step: Step) -> None:
         after = step.state
         placed = [decision for decision in step.decisions if isinstance(decision, Place) and not _left_at_once(event, decision, after)]
         self.placed += len(placed)
-        for place in placed:
-            self.placed_runs[place.run, after.turns[place.turn].principal] = self._world.now
+        self._went_on(after, step)
         self._auditor.check(event, step)
         if before.turns is not after.turns:
             self._nothing_expires_that_was_reported(before, step)
@@ -111,6 +120,8 @@ class Watcher:
     def _nothing_expires_that_was_reported(self, before: State, step: Step) -> None:
         """Expiry is for ends that nobody could report; else it would hide a place that is not given back."""
         for decision in step.decisions:
+            if isinstance(decision, Expire):
+                self.expired.add(decision.turn)
             if isinstance(decision, Expire) and decision.turn not in self.unreported:
                 if before.turns[decision.turn].placed < self._world.jumped_at:
                     continue  # it was reported in time by clocks that stood still

@@ -200,8 +200,8 @@ class Town:
         """Which ended runs are remembered although they had no turn since: empty if none."""
         assert self.scheduler is not None
         for (run, principal), ended in self.ended_runs.items():
-            placed = max(places.get((run, principal), 0.0) for places in (self.placed_runs, self.watcher.placed_runs))
-            if max(placed, self.died_at) + AGE_ERROR_SECONDS > ended:
+            went_on = max(places.get((run, principal), 0.0) for places in (self.placed_runs, self.watcher.asked_runs))
+            if max(went_on, self.died_at) + AGE_ERROR_SECONDS > ended:
                 continue  # it went on, or who knew of its end may have died
             if run_key(principal, run) in self.scheduler.host.state.runs:
                 return f"the scheduler remembers {run}, which was ended at {ended - START:.4f}"

@@ -95,6 +95,7 @@ def run_record(run: Run, now: float, *, seconds: float, bytes_max: int) -> pb.Ru
         parent=run.parent,
         turn_seq=run.turn_seq,
         age_ms=wire.age_ms(now, run.seen),
+        placed_age_ms=wire.age_ms(now, run.placed),
         lanes=[
             pb.LaneRecord(
                 model=model,

@@ -41,6 +41,7 @@ class Run(Struct, gc=False):
     caller: str
     parent: str
     seen: float
+    placed: float  # when a turn of it last had a place
     turn_seq: int = 0
     in_flight: int = 0
     lanes: dict[str, Lane] = {}  # by model
@@ -213,10 +214,10 @@ class Memory:
         run = self.runs.get(key)
         if run is None:
             self._make_room()
-            run = self.runs[key] = Run(run_id, ask.principal, ask.turn_class, ask.caller, ask.parent, now)
+            run = self.runs[key] = Run(run_id, ask.principal, ask.turn_class, ask.caller, ask.parent, now, now)
             return run
         self._watch(key, run)
-        run.turn_class, run.caller, run.seen = ask.turn_class, ask.caller, now
+        run.turn_class, run.caller, run.seen, run.placed = ask.turn_class, ask.caller, now, now
         run.parent = ask.parent or run.parent
         self.runs.move_to_end(key)
         return run

@@ -183,6 +183,7 @@ def _run(record: pb.RunRecord, now: float) -> RunMemory:
         caller=record.caller,
         turn_seq=min(record.turn_seq, TURN_SEQ_MAX),
         seen=_since(record.age_ms, now),
+        placed=_since(record.placed_age_ms, now),
         parent=record.parent,
         lanes=tuple(_lane(lane, now) for lane in record.lanes),
         tool_calls=tuple(ToolCallMemory(call.id, call.head_digest, _since(call.age_ms, now)) for call in record.tool_calls),

@@ -68,6 +68,7 @@ def test_durations_travel_as_ages() -> None:
                 turn_class=pb.TURN_CLASS_INTERACTIVE,
                 turn_seq=4,
                 age_ms=7_000,
+                placed_age_ms=7_000,
                 lanes=[
                     pb.LaneRecord(
                         model="m", home="b", turn_seq=4, idle_age_ms=7_500, paused=[pb.PausedBranch(tool_call_ids=["c1"], age_ms=7_500)]

@@ -189,7 +189,7 @@ def test_a_memory_arrives_whole_with_its_ages_as_times():
     part = pb.HelloPart(
         runs=[
             pb.RunRecord(
-                run="r", turn_class=pb.TURN_CLASS_BATCH, caller="c", parent="p", turn_seq=5, age_ms=4000,
+                run="r", turn_class=pb.TURN_CLASS_BATCH, caller="c", parent="p", turn_seq=5, age_ms=4000, placed_age_ms=6000,
                 lanes=[pb.LaneRecord(
                     model="m", home="a", turn_seq=4, idle_age_ms=3000, paused=[pb.PausedBranch(tool_call_ids=["x", "y"], age_ms=2000)]
                 )],
@@ -206,7 +206,7 @@ def test_a_memory_arrives_whole_with_its_ages_as_times():
     )  # fmt: skip
     assert list(translate.runs(part, NOW)) == [
         RunMemory(
-            run="r", turn_class=TurnClass.BATCH, caller="c", parent="p", turn_seq=5, seen=NOW - 4,
+            run="r", turn_class=TurnClass.BATCH, caller="c", parent="p", turn_seq=5, seen=NOW - 4, placed=NOW - 6,
             lanes=(LaneMemory("m", "a", 4, (PausedBranch(("x", "y"), NOW - 2),), NOW - 3),),
             tool_calls=(ToolCallMemory("x", b"h", NOW - 1),),
             responses=(ResponseMemory("resp", "a", NOW - 0.5),),

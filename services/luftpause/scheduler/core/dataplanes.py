@@ -95,14 +95,15 @@ def _merge_run(d: Draft, dataplane: str, memory: RunMemory, ended: frozenset[tup
     """Where several dataplanes remember a run, the higher turn_seq wins, lane by lane. `ended`: turns that this Hello does not list."""
     key = run_key(memory.principal, memory.run)
     run = d.runs.get(key)
-    if told_before(run, memory.seen, ended_at(d, key)) or (run is not None and run.ended):
+    placed = memory.placed or memory.seen
+    if told_before(run, placed, ended_at(d, key)) or (run is not None and run.ended):
         d.decisions.append(EndRun(memory.run, memory.principal, dataplane))
         return
     if run is None:
-        run = Run(key, memory.run, memory.principal, memory.caller, memory.turn_class, memory.parent, seen=memory.seen, asked=memory.seen)
+        run = Run(key, memory.run, memory.principal, memory.caller, memory.turn_class, memory.parent, seen=memory.seen, asked=placed)
     elif memory.turn_seq > run.turn_seq:
         run = replace(run, caller=memory.caller, turn_class=memory.turn_class, parent=memory.parent or run.parent)
-    run = replace(run, turn_seq=max(run.turn_seq, memory.turn_seq), seen=max(run.seen, memory.seen))
+    run = replace(run, turn_seq=max(run.turn_seq, memory.turn_seq), seen=max(run.seen, memory.seen), asked=max(run.asked, placed))
     for lane in memory.lanes:
         before = run.lanes
         run = replace(run, lanes=with_lane(run, _merge_lane(d, dataplane, run, memory, lane, ended)))

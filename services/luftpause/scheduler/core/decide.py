@@ -43,6 +43,9 @@ from luftpause.scheduler.core.policies import NOTHING, POLICIES, Learned
 from luftpause.scheduler.core.queues import replicas_changed
 from luftpause.scheduler.core.settings import Settings
 
+# What these tell was so before they came: who places a turn in ignorance of it sends it to nobody, or counts it in a report without it.
+TELLS_OF_BEFORE = frozenset({DataplaneLost, ReplicaProbed, ReplicaSuspected, ReplicaUnusable})
+
 
 def initial(settings: Settings, specs: Sequence[ReplicaSpec], now: float) -> State:
     """The state of a scheduler that starts at `now`. ValueError: two replicas have one name, or the policy is unknown."""
@@ -95,7 +98,7 @@ def _happen(d: Draft, event: Event) -> None:
     """What was due before, the event, and what follows from both."""
     if d.due is not None and d.due <= d.now:
         timers.fire(d)
-    if d.dirty:
+    if d.dirty and type(event) not in TELLS_OF_BEFORE:
         settle(d)
     ABSORB[type(event)](d, event)
     if d.resyncing is not None:

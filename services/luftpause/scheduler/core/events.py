@@ -246,6 +246,7 @@ class RunMemory(Struct, frozen=True, gc=False):
     tool_calls: tuple[ToolCallMemory, ...] = ()
     responses: tuple[ResponseMemory, ...] = ()
     principal: str = ""
+    placed: float = 0.0  # when a turn of it last had a place there; 0: not told, then `seen` counts
 
 
 class TurnMemory(Struct, frozen=True, gc=False):

@@ -108,11 +108,11 @@ def end(d: Draft, turn: Turn, reason: str) -> None:
 
 
 def expired(d: Draft, turn: Turn) -> None:
-    """Its end was never reported."""
+    """Its end was never reported. What its lane did since its place is not known: a dataplane that comes back may tell."""
     d.decisions.append(Expire(turn.id, turn.replica))
     bump(d, "expired")
     uncount(d, turn)
-    _run_rests(d, turn)
+    _run_rests(d, turn, reported=False)
     over(d, turn.run)
 
 
@@ -122,14 +122,15 @@ def prolong(d: Draft, turn: Turn, until: float) -> None:
     put_turn(d, replace(turn, expires=until))
 
 
-def _run_rests(d: Draft, turn: Turn, *, paused: bool = False) -> None:
-    """One turn less generates in its lane; `paused`: its answer ended in tool calls."""
+def _run_rests(d: Draft, turn: Turn, *, paused: bool = False, reported: bool = True) -> None:
+    """One turn less generates in its lane. `paused`: its answer ended in tool calls; not `reported`: nobody told how it ended."""
     run = d.runs.get(turn.run)
     lane = lane_of(run, turn.model) if run else None
     if run is None or lane is None:
         return
     before = run.lanes
-    lane = replace(lane, in_flight=lane.in_flight - 1, ended=d.now)
+    turn_seq = lane.turn_seq if reported else min(lane.turn_seq, turn.turn_seq - 1)
+    lane = replace(lane, in_flight=lane.in_flight - 1, ended=d.now, turn_seq=turn_seq)
     if paused and not run.ended:
         lane = pause(d, run, lane, turn, d.now)
     run = put_run(d, replace(run, lanes=with_lane(run, lane), in_flight=run.in_flight - 1, seen=d.now))

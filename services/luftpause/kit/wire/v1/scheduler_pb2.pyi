@@ -130,7 +130,7 @@ class HelloEnd(_message.Message):
     def __init__(self) -> None: ...
 
 class RunRecord(_message.Message):
-    __slots__ = ("run", "turn_class", "caller", "parent", "turn_seq", "lanes", "tool_calls", "responses", "age_ms", "principal")
+    __slots__ = ("run", "turn_class", "caller", "parent", "turn_seq", "lanes", "tool_calls", "responses", "age_ms", "principal", "placed_age_ms")
     RUN_FIELD_NUMBER: _ClassVar[int]
     TURN_CLASS_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
@@ -141,6 +141,7 @@ class RunRecord(_message.Message):
     RESPONSES_FIELD_NUMBER: _ClassVar[int]
     AGE_MS_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    PLACED_AGE_MS_FIELD_NUMBER: _ClassVar[int]
     run: str
     turn_class: TurnClass
     caller: str
@@ -151,7 +152,8 @@ class RunRecord(_message.Message):
     responses: _containers.RepeatedCompositeFieldContainer[ResponseRecord]
     age_ms: int
     principal: str
-    def __init__(self, run: _Optional[str] = ..., turn_class: _Optional[_Union[TurnClass, str]] = ..., caller: _Optional[str] = ..., parent: _Optional[str] = ..., turn_seq: _Optional[int] = ..., lanes: _Optional[_Iterable[_Union[LaneRecord, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCallRecord, _Mapping]]] = ..., responses: _Optional[_Iterable[_Union[ResponseRecord, _Mapping]]] = ..., age_ms: _Optional[int] = ..., principal: _Optional[str] = ...) -> None: ...
+    placed_age_ms: int
+    def __init__(self, run: _Optional[str] = ..., turn_class: _Optional[_Union[TurnClass, str]] = ..., caller: _Optional[str] = ..., parent: _Optional[str] = ..., turn_seq: _Optional[int] = ..., lanes: _Optional[_Iterable[_Union[LaneRecord, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCallRecord, _Mapping]]] = ..., responses: _Optional[_Iterable[_Union[ResponseRecord, _Mapping]]] = ..., age_ms: _Optional[int] = ..., principal: _Optional[str] = ..., placed_age_ms: _Optional[int] = ...) -> None: ...
 
 class LaneRecord(_message.Message):
     __slots__ = ("model", "home", "turn_seq", "paused", "idle_age_ms")
