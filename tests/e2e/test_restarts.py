@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from luftpause.cli import subagents
-from luftpause.cli.load_agents import Load, run_load
+from luftpause.cli.load_agents import Crowd, Load, run_load
 from luftpause.cli.load_report import Outcome
+from luftpause.cli.load_run import Shape
 from tests.support.stack import Stack, stack
 
 pytestmark = pytest.mark.timeout(240)
@@ -48,8 +49,8 @@ async def test_killed_in_the_middle_the_runtime_finishes_all_runs_and_repeats_no
 async def test_killed_under_load_the_scheduler_fails_no_turn_and_places_again_when_it_is_back(tmp_path: Path) -> None:
     async with stack(tmp_path, engine=["--speed", "4"]) as whole:
         load = Load(
-            base_url=whole.base_url, model=await whole.ready(), agents=AGENTS, duration_s=14, turn_class="interactive", caller="test",
-            context_chars=400, tool_seconds=0.2, tool_calls_max=3, max_tokens=64, run_ids=True,
+            base_url=whole.base_url, model=await whole.ready(), crowds=(Crowd("interactive", AGENTS),), seconds=14, caller="test",
+            shape=Shape((400, 400), tool_seconds=0.2, max_tokens=64),
         )  # fmt: skip
         ended: list[float] = []
         clock = asyncio.get_running_loop().time
@@ -60,6 +61,6 @@ async def test_killed_under_load_the_scheduler_fails_no_turn_and_places_again_wh
         await whole.kill("scheduler")
         await whole.start("scheduler")
         back = clock()
-        records = await loading
+        records = (await loading).runs
     assert [record.error for record in records if record.outcome is Outcome.FAILED] == []
     assert sum(moment > back + 1 for moment in ended) >= AGENTS

@@ -14,7 +14,8 @@ from pathlib import Path
 from random import Random
 
 from luftpause import __version__
-from luftpause.cli.load_agents import Load, run_load
+from luftpause.cli.load_agents import RUN_HEADER, Crowd, Load, run_load
+from luftpause.cli.load_run import Shape
 from luftpause.scheduler.core.decide import decide
 from luftpause.scheduler.core.events import Event, TurnClass
 from luftpause.scheduler.core.model import State
@@ -34,8 +35,8 @@ async def session(folder: Path) -> list[bytes]:
     async with cluster(folder, engines=(ENGINE, ENGINE), scheduler=settings, replicas=({"load": "sglang"},) * 2) as whole:
         loads = [
             Load(
-                base_url=whole.url(plane), model="fake-1b", agents=agents, duration_s=16, turn_class=name, caller=f"caller-{plane}",
-                context_chars=300, tool_seconds=0.2, tool_calls_max=2, max_tokens=32, run_ids=run_ids,
+                base_url=whole.url(plane), model="fake-1b", crowds=(Crowd(name, agents),), seconds=16, caller=f"caller-{plane}",
+                shape=Shape((300, 300), tool_seconds=0.2, tool_calls_max=2, max_tokens=32), run_header=RUN_HEADER if run_ids else "",
             )
             for plane, name, agents, run_ids in ((0, "interactive", 4, True), (1, "interactive", 4, False), (1, "batch", 6, True))
         ]  # fmt: skip

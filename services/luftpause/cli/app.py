@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from luftpause import __version__
-from luftpause.cli import bench, config_check, fakes, local_engine, parent, replay
-from luftpause.cli.choices import Engine, TurnClass
+from luftpause.cli import bench, config_check, fakes, load_command, local_engine, parent, replay
+from luftpause.cli.choices import Engine
 from luftpause.kit import logs
 from luftpause.kit.config import Config
 from luftpause.kit.config_file import load
@@ -168,60 +168,12 @@ def runtime(config: ConfigOption = None, announce: AnnounceOption = None, config
 
 
 @app.command()
-def loadgen(
-    *,
-    spawn: Annotated[int | None, typer.Option(min=1, max=10_000, help="Fan this many sub-agents out over MCP.")] = None,
-    agents: Annotated[int | None, typer.Option(min=1, max=5_000, help="Run this many agents with their own loop instead.")] = None,
-    duration_s: Annotated[float, typer.Option("--duration-s", min=0.1, max=86_400, help="How long own-loop agents run.")] = 30,
-    seconds_max: Annotated[float, typer.Option(min=1, max=86_400, help="How long spawned sub-agents may take.")] = 600,
-    turn_class: Annotated[TurnClass, typer.Option("--class", help="Class of the turns.")] = TurnClass.INTERACTIVE,
-    caller: Annotated[str, typer.Option(help="Who sends, for fairness.")] = "loadgen",
-    mcp: Annotated[str, typer.Option(help="MCP server of the runtime, for --spawn.")] = "http://127.0.0.1:7000/mcp",
-    base_url: Annotated[str, typer.Option(help="Any OpenAI-compatible endpoint, for --agents.")] = "http://127.0.0.1:8080/v1",
-    model: Annotated[str | None, typer.Option(help="Model to ask; by default the only one that is served.")] = None,
-    context_chars: Annotated[int, typer.Option(min=0, max=1_000_000, help="Length of an own-loop agent's task.")] = 2_000,
-    tool_seconds: Annotated[float, typer.Option(min=0, max=3_600, help="How long an own-loop agent's tool call takes.")] = 1.0,
-    tool_calls: Annotated[int, typer.Option(min=0, max=1_000, help="Most tool calls of a run.")] = 3,
-    max_tokens: Annotated[int, typer.Option(min=0, max=100_000, help="Longest answer of a turn; 0 leaves it to the engine.")] = 256,
-    run_ids: Annotated[bool, typer.Option(help="Whether own-loop agents send x-luftpause-run-id.")] = True,
-    token_env: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Variable with the token to show; LUFTPAUSE_TOKEN, on this machine, by default.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Put load on the stack: sub-agents over MCP (--spawn), or agents with their own loop through the proxy (--agents).
-
-    Exit status 0: runs completed and none failed; 1 otherwise; 2: it could not start.
-    """
-    from luftpause.cli import load_agents
-    from luftpause.cli import loadgen as load
-    from luftpause.cli.tokens import token_for
-
-    if (spawn is None) == (agents is None):
-        raise typer.BadParameter("give either --spawn N or --agents N")
-    if spawn is not None:
-        arguments: dict[str, object] = {
-            "serviceClass": turn_class.value, "model": model, "maxToolCalls": tool_calls, "maxTokens": max_tokens,
-        }  # fmt: skip
-        token = token_for(mcp, token_env)
-        report = asyncio.run(load.spawned(mcp, spawn, caller=caller, seconds_max=seconds_max, arguments=arguments, token=token))
-    else:
-        wanted = load_agents.Load(
-            base_url=base_url, model=model or "", agents=agents or 0, duration_s=duration_s, turn_class=turn_class.value, caller=caller,
-            context_chars=context_chars, tool_seconds=tool_seconds, tool_calls_max=tool_calls, max_tokens=max_tokens, run_ids=run_ids,
-            token=token_for(base_url, token_env),
-        )  # fmt: skip
-        report = asyncio.run(load.own_loop(wanted))
-    raise typer.Exit(load.show(report, as_json=as_json))
-
-
-@app.command()
 def version() -> None:
     """Print the version."""
     print(__version__)
 
 
-for each in (fakes, local_engine, replay):
+for each in (fakes, load_command, local_engine, replay):
     each.register(app)
 
 

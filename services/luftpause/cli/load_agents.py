@@ -1,186 +1,255 @@
-"""How do agents with their own loop load a proxy, router or engine, in a closed loop for a given time?"""
+"""How do agents load a proxy, router or engine: in a closed loop, as they arrive, or as a trace says?"""
 
 import asyncio
 import contextlib
+import secrets
 import time
-from collections.abc import Callable
-from typing import Final
-from urllib.parse import urlsplit
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from itertools import count
+from random import Random
+from typing import Any, Final
 
 import httpx
 from msgspec import Struct
 
 from luftpause.cli import tokens
+from luftpause.cli.load_decide import Decided, Deciding, decide
+from luftpause.cli.load_plan import Plan
 from luftpause.cli.load_report import Outcome, RunRecord
-from luftpause.cli.load_turn import Json, Turn, TurnFailedError, ask
-from luftpause.kit import ids
+from luftpause.cli.load_run import AgentScript, PlannedScript, Run, Shape, Who
+from luftpause.cli.load_target import CONNECT_SECONDS_MAX
+from luftpause.cli.load_turn import Json, TurnFailedError, ask
 from luftpause.kit.errors import LuftpauseError
 
 TURN_SECONDS_MAX: Final = 660.0  # a turn may be held as long as its agent waits
-CONNECT_SECONDS_MAX: Final = 5.0
 AFTER_ERROR_SECONDS: Final = 1.0
 CLEAN_UP_SECONDS_MAX: Final = 5.0
-SYSTEM: Final = "You are a careful research agent. Look facts up with the tool before you answer."
-TOOLS: Final[list[Json]] = [{
-    "type": "function",
-    "function": {
-        "name": "lookup",
-        "description": "Look a fact up.",
-        "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
-    },
-}]  # fmt: skip
+RUN_HEADER: Final = "x-luftpause-run-id"
+CHARACTERS_PER_TOKEN: Final = 4.0
+
+
+class Crowd(Struct, frozen=True):
+    """
+    Agents of one class. `agents`: each begins a run as soon as its last one has ended (closed loop).
+
+    `rate`: runs begin at random moments, so many per second on average, whatever becomes of those before (open loop).
+    """
+
+    turn_class: str
+    agents: int = 0
+    rate: float = 0.0
 
 
 class Load(Struct, frozen=True):
-    """What to send. Tool calls are answered here, after `tool_seconds`."""
+    """
+    What to send, for how long; `seconds` None: until the trace is over.
+
+    With `plans` runs are those of a trace: taken in turn by the agents of their class, again from the first one when there are no more;
+    without `crowds` each is begun at its arrival. Without them agents are as `shape` says. `speed` 10: pauses and arrivals take a tenth.
+    """
 
     base_url: str
     model: str
-    agents: int
-    duration_s: float
-    turn_class: str
-    caller: str
-    context_chars: int
-    tool_seconds: float
-    tool_calls_max: int
-    max_tokens: int
-    run_ids: bool  # False: runs are recognised by their tool-call ids alone
+    crowds: tuple[Crowd, ...] = ()
+    seconds: float | None = None
+    caller: str = "loadgen"
+    callers: int = 1  # beyond 1: `caller`-0, `caller`-1, …
+    turn_class: str = "interactive"  # of planned runs that have none
+    shape: Shape = Shape()
+    plans: tuple[Plan, ...] = ()
+    speed: float = 1.0
+    run_header: str = RUN_HEADER  # empty: runs are recognised by their tool-call ids alone
+    bodies: dict[str, Json] = {}  # class -> fields that its requests have besides
+    characters_per_token: float = CHARACTERS_PER_TOKEN
+    open_runs_max: int = 5_000
+    seed: int | None = None
     token: str = ""  # empty: none is shown
-
-
-class _Run:
-    """A run in progress: what it has cost so far."""
-
-    def __init__(self, load: Load, number: str) -> None:
-        self.load = load
-        self.began = time.monotonic()
-        self.id = ids.new_run_id() if load.run_ids else ""
-        self.turns: list[Turn] = []
-        self.messages: list[Json] = [
-            {"role": "system", "content": SYSTEM},
-            {"role": "user", "content": _context(number, load.context_chars)},
-        ]
+    deciding: Deciding = Deciding()
 
     @property
-    def tool_calls(self) -> int:
-        return sum(len(turn.calls) for turn in self.turns)
-
-    def headers(self) -> dict[str, str]:
-        headers = {"x-luftpause-class": self.load.turn_class, "x-luftpause-caller": self.load.caller}
-        return {**headers, "x-luftpause-run-id": self.id} if self.load.run_ids else headers
-
-    def body(self) -> Json:
-        body: Json = {"model": self.load.model, "messages": self.messages, "stream": True, "stream_options": {"include_usage": True}}
-        if self.load.max_tokens:
-            body["max_tokens"] = self.load.max_tokens
-        if self.tool_calls < self.load.tool_calls_max:
-            body["tools"] = TOOLS
-        return body
-
-    def record(self, outcome: Outcome, error: str | None = None) -> RunRecord:
-        return RunRecord(
-            turn_class=self.load.turn_class,
-            outcome=outcome,
-            seconds=time.monotonic() - self.began,
-            turns=len(self.turns),
-            first_token_s=tuple(turn.first_token_s for turn in self.turns if turn.first_token_s is not None),
-            prompt_tokens=sum(turn.prompt_tokens for turn in self.turns),
-            cached_tokens=sum(turn.cached_tokens for turn in self.turns),
-            completion_tokens=sum(turn.completion_tokens for turn in self.turns),
-            tool_calls=self.tool_calls,
-            error=error,
-        )
+    def agents(self) -> int:
+        return sum(crowd.agents for crowd in self.crowds)
 
 
-def _context(number: str, chars: int) -> str:
-    """A task whose text no other run shares, of about `chars` characters."""
-    task = f"Task {number}: compare what the notes say and name the one that fits."
-    notes = "".join(f"\nNote {number}-{i}: item {i} was seen next to item {7 * i % 101}." for i in range(chars // 40))
-    return task + notes[: max(0, chars - len(task))]
+class Standing(Struct):
+    """How it goes."""
+
+    ended: int = 0
+    failed: int = 0
+    open: int = 0
+    decided: int = 0
 
 
-async def run_load(load: Load, done: Callable[[int], None]) -> list[RunRecord]:
-    """All runs that began within the time, those that did not end in it as unfinished. `done` gets the number of ended runs."""
-    records: list[RunRecord] = []
-    open_runs: set[_Run] = set()
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=load.agents)
+class Loaded(Struct, frozen=True):
+    """What came of a load: runs that began within its time (those that did not end in it as unfinished), and questions of one pass."""
+
+    runs: list[RunRecord]
+    decided: list[Decided]
+    seconds: float
+    seed: int
+
+
+Watch = Callable[[Standing], None]
+
+
+async def run_load(load: Load, watch: Watch) -> Loaded:
+    """`watch` is called whenever a run has ended. Raises LuftpauseError (`bad_trace`) if the trace has no run for one of the crowds."""
+    for crowd in load.crowds:
+        if load.plans and not any(plan.turn_class in {None, crowd.turn_class} for plan in load.plans):
+            raise LuftpauseError(f"the trace has no {crowd.turn_class} runs", code="bad_trace")
     timeout = httpx.Timeout(TURN_SECONDS_MAX, connect=CONNECT_SECONDS_MAX)
     async with httpx.AsyncClient(
         base_url=load.base_url.rstrip("/") + "/",
         headers=tokens.headers(load.token),
-        limits=limits,
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=load.open_runs_max),
         timeout=timeout,
         trust_env=False,  # a proxy from the environment must not get calls to this machine
     ) as client:
+        return await _Loading(load, client, watch).run()
 
-        async def agent(name: int) -> None:
-            count = 0
-            while True:
-                count += 1
-                run = _Run(load, f"{name}-{count}")
-                open_runs.add(run)
-                record = await _one_run(client, run)
-                open_runs.discard(run)
-                records.append(record)
-                done(len(records))
-                if record.outcome is Outcome.FAILED:
-                    await asyncio.sleep(AFTER_ERROR_SECONDS)
 
+class _Loading:
+    def __init__(self, load: Load, client: httpx.AsyncClient, watch: Watch) -> None:
+        self._load = load
+        self._client = client
+        self._watch = watch
+        self._began = time.monotonic()
+        self._seed = secrets.randbelow(2**32) if load.seed is None else load.seed
+        self._numbers = count(1)
+        self._plans: dict[str, Iterator[Plan]] = {}
+        self._standing = Standing()
+        self._records: list[RunRecord] = []
+        self._open: set[Run] = set()
+        self._decided: list[Decided] = []
+
+    async def run(self) -> Loaded:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(load.duration_s):
-                await asyncio.gather(*(agent(name) for name in range(load.agents)))
-        records += [run.record(Outcome.UNFINISHED) for run in open_runs]
-        await _forget(client, open_runs)
-    return records
+            async with asyncio.timeout(self._load.seconds):
+                async with _beside(decide(self._client, self._load.deciding, self._began, self._decided)):
+                    await self._runs()
+                    if self._load.deciding.clients and self._load.seconds is not None:
+                        await asyncio.Event().wait()  # the time ends it
+        seconds = self._load.seconds or self._now()
+        self._records += [run.record(Outcome.UNFINISHED) for run in self._open]
+        await self._forget(self._open)
+        return Loaded(self._records, self._decided, seconds, self._seed)
 
+    def _now(self) -> float:
+        return time.monotonic() - self._began
 
-async def _one_run(client: httpx.AsyncClient, run: _Run) -> RunRecord:
-    try:
+    async def _runs(self) -> None:
+        """Every crowd at once, or the trace; for ever, but for a trace."""
+        crowds = self._load.crowds
+        agents = [self._agent(crowd, number) for crowd in crowds for number in range(crowd.agents)]
+        streams = [self._arriving(crowd) for crowd in crowds if crowd.rate]
+        await asyncio.gather(*agents, *streams, *([] if crowds or not self._load.plans else [self._replay()]))
+
+    async def _agent(self, crowd: Crowd, number: int) -> None:
         while True:
-            turn = await ask(client, run.body(), run.headers())
-            run.turns.append(turn)
-            if not turn.calls:
-                await _forget(client, {run})
-                return run.record(Outcome.COMPLETED)
-            await asyncio.sleep(run.load.tool_seconds)
-            run.messages.append(turn.message())
-            run.messages += [{"role": "tool", "tool_call_id": call["id"], "content": "Found: item 12."} for call in turn.calls.values()]
-    except TurnFailedError as error:
-        return run.record(Outcome.FAILED, str(error))
+            record = await self._one_run(self._new(crowd.turn_class, number))
+            if record.outcome is Outcome.FAILED:
+                await asyncio.sleep(AFTER_ERROR_SECONDS)
+
+    async def _arriving(self, crowd: Crowd) -> None:
+        """By a Poisson process."""
+        chance = Random(f"{self._seed} {crowd.turn_class} arrivals")  # noqa: S311
+        due = self._now()
+        async with asyncio.TaskGroup() as tasks:
+            for number in count():
+                due += chance.expovariate(crowd.rate * self._load.speed)
+                await asyncio.sleep(due - self._now())
+                self._begin(tasks, crowd.turn_class, number)
+
+    async def _replay(self) -> None:
+        """Every run of the trace, when it arrives."""
+        async with asyncio.TaskGroup() as tasks:
+            for number, plan in enumerate(self._load.plans):
+                await asyncio.sleep(plan.arrival_time / 1000 / self._load.speed - self._now())
+                self._begin(tasks, plan.turn_class or self._load.turn_class, number, plan)
+
+    def _begin(self, tasks: asyncio.TaskGroup, turn_class: str, number: int, plan: Plan | None = None) -> None:
+        run = self._new(turn_class, number, plan)
+        if len(self._open) < self._load.open_runs_max:
+            self._open.add(run)  # before its task begins: as many may arrive at once as there are
+            tasks.create_task(self._one_run(run))
+        else:
+            self._ended(run.record(Outcome.FAILED, f"not begun: {self._load.open_runs_max} runs were open"))
+
+    def _new(self, turn_class: str, agent: int, plan: Plan | None = None) -> Run:
+        load = self._load
+        plan = plan or self._next_plan(turn_class)
+        name = f"{self._seed}-{next(self._numbers)}"
+        caller = (plan.caller if plan else None) or (f"{load.caller}-{agent % load.callers}" if load.callers > 1 else load.caller)
+        who = Who(f"{plan.session_id}.{name}" if plan else name, turn_class, caller, load.run_header, self._now())
+        if plan is None:
+            return Run(who, AgentScript(name, load.shape, Random(f"{turn_class} {name}")))  # noqa: S311
+        return Run(who, PlannedScript(who.name, plan, load.characters_per_token), plan.rounds[0].prefix_len)
+
+    def _next_plan(self, turn_class: str) -> Plan | None:
+        if not self._load.plans:
+            return None
+        if turn_class not in self._plans:
+            mine = [plan for plan in self._load.plans if plan.turn_class in {None, turn_class}]
+            self._plans[turn_class] = _again_and_again(mine)
+        return next(self._plans[turn_class], None)
+
+    # ---- one run
+
+    async def _one_run(self, run: Run) -> RunRecord:
+        self._open.add(run)
+        self._standing.open = len(self._open)
+        try:
+            await self._turns(run)
+        except TurnFailedError as error:
+            record = run.record(Outcome.FAILED, str(error))
+        else:
+            record = run.record(Outcome.COMPLETED)
+            await self._forget({run})
+        self._open.discard(run)
+        self._ended(record)
+        return record
+
+    async def _turns(self, run: Run) -> None:
+        while True:
+            pause = await self._turn(run)
+            if pause is None:
+                return
+            await asyncio.sleep(pause / self._load.speed)
+
+    async def _turn(self, run: Run) -> float | None:
+        extra = self._load.bodies.get(run.who.turn_class, {})
+        body = {"model": self._load.model, **run.script.body(), "stream": True, "stream_options": {"include_usage": True}, **extra}
+        asked = run.seconds
+        return run.heard(asked, await ask(self._client, body, run.headers()))
+
+    def _ended(self, record: RunRecord) -> None:
+        self._records.append(record)
+        self._standing.ended += 1
+        self._standing.failed += record.outcome is Outcome.FAILED
+        self._standing.open = len(self._open)
+        self._standing.decided = len(self._decided)
+        self._watch(self._standing)
+
+    async def _forget(self, runs: set[Run]) -> None:
+        """Tells luftpause that the runs are over, so that none keeps a place; other servers have no runs."""
+        known = {run.answered for run in runs if run.answered}
+        with contextlib.suppress(TimeoutError, httpx.HTTPError):
+            async with asyncio.timeout(CLEAN_UP_SECONDS_MAX):
+                await asyncio.gather(*(self._client.delete(f"runs/{run}") for run in known))
 
 
-async def _forget(client: httpx.AsyncClient, runs: set[_Run]) -> None:
-    """Tells luftpause that the runs are over, so that none keeps a place; other servers have no runs."""
-    known = {turn.run for run in runs for turn in run.turns[-1:] if turn.run}
-    with contextlib.suppress(TimeoutError, httpx.HTTPError):
-        async with asyncio.timeout(CLEAN_UP_SECONDS_MAX):
-            await asyncio.gather(*(client.delete(f"runs/{run}") for run in known))
+def _again_and_again(plans: list[Plan]) -> Iterator[Plan]:
+    while plans:
+        yield from plans
 
 
-async def choose_model(base_url: str, token: str = "") -> str:
-    """The only model that is served there. Raises LuftpauseError when there is none, more than one, or nobody answers."""
-    url = base_url.rstrip("/") + "/models"
+@contextlib.asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
+    """`work` goes on within the block."""
+    task = asyncio.create_task(work)
     try:
-        async with httpx.AsyncClient(trust_env=False, timeout=CONNECT_SECONDS_MAX, headers=tokens.headers(token)) as client:
-            answer = await client.get(url)
-            answer.raise_for_status()
-            models = sorted(str(model["id"]) for model in answer.json()["data"])
-    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-        raise LuftpauseError(f"{url} can't be read: {_why(error, base_url)}", code="no_server") from error
-    if len(models) != 1:
-        raise LuftpauseError(f"{base_url} serves {', '.join(models) or 'no model'}; choose one with --model", code="which_model")
-    return models[0]
-
-
-def _why(error: Exception, base_url: str) -> str:
-    """What went wrong, and what may mend it."""
-    match error:
-        case httpx.HTTPStatusError(response=answer) if answer.status_code == 401:
-            return "it answered 401; name the variable that holds your token with --token-env"
-        case httpx.HTTPStatusError(response=answer):
-            hint = "; a base URL mostly ends in /v1" if not urlsplit(base_url).path.strip("/") else ""
-            return f"it answered {answer.status_code}{hint}"
-        case httpx.HTTPError():
-            return f"{str(error) or type(error).__name__}; is `luftpause up` running, and is --base-url right?"
-        case _:
-            return "its answer is no list of models; is --base-url right?"
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

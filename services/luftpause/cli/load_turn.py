@@ -55,7 +55,14 @@ class _Error(Struct):
 
 
 class _Refusal(Struct):
-    error: _Error
+    """OpenAI and vLLM wrap what they say, Ollama says it in a text, SGLang does neither."""
+
+    error: _Error | str = ""
+    message: str = ""
+
+    def said(self) -> str:
+        inner = self.error if isinstance(self.error, str) else self.error.message
+        return " ".join((inner or self.message).split())
 
 
 class Turn(Struct):
@@ -71,8 +78,8 @@ class Turn(Struct):
 
     def message(self) -> Json:
         """The assistant's message, as the next turn sends it back."""
-        calls = [self.calls[index] for index in sorted(self.calls)]
-        return {"role": "assistant", "content": self.text or None, "tool_calls": calls}
+        message: Json = {"role": "assistant", "content": self.text or None}
+        return {**message, "tool_calls": [self.calls[index] for index in sorted(self.calls)]} if self.calls else message
 
 
 class TurnFailedError(Exception):
@@ -96,7 +103,7 @@ async def ask(client: httpx.AsyncClient, body: Json, headers: Mapping[str, str])
 
 
 async def _said(answer: httpx.Response) -> str:
-    """What the error says, as the OpenAI API does; only of a refusal, since other errors may say something new each time."""
+    """What the error says; only of a refusal, since other errors may say something new each time."""
     if answer.is_server_error:
         return ""
     body = b""
@@ -105,7 +112,7 @@ async def _said(answer: httpx.Response) -> str:
         if len(body) > EVENT_BYTES_MAX:
             return ""
     try:
-        message = " ".join(msgspec.json.decode(body, type=_Refusal).error.message.split())
+        message = msgspec.json.decode(body, type=_Refusal).said()
     except msgspec.DecodeError:
         return ""
     return f": {message[:SAID_CHARS_MAX]}" if message else ""

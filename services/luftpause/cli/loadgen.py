@@ -1,45 +1,67 @@
-"""How is a load put on luftpause or on anything that speaks its APIs, and what is shown of it?"""
+"""How is a load put on luftpause or on anything that speaks its APIs, and what is seen of it meanwhile?"""
 
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 
-import msgspec
-from rich import box
+from msgspec.structs import replace
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from luftpause.cli import subagents
-from luftpause.cli.load_agents import Load, choose_model, run_load
-from luftpause.cli.load_report import ClassReport, Outcome, Report, RunRecord, Spread, report
+from luftpause.cli import load_trace, subagents
+from luftpause.cli.load_agents import Load, Loaded, Standing, run_load
+from luftpause.cli.load_report import DecideReport, Outcome, Report, RunRecord, decide_report, report
+from luftpause.cli.load_target import choose_model
 from luftpause.cli.subagents import SubAgentRun
 
 SPAWNS_AT_ONCE = 64
 TICK_SECONDS = 0.5
 
 
-async def own_loop(load: Load) -> Report:
-    """Agents with their own loop, through `load.base_url`; an empty model is the only one served there."""
-    if not load.model:
-        load = msgspec.structs.replace(load, model=await choose_model(load.base_url, load.token))
-    ended = 0
+async def own_loop(load: Load, *, warm_up_s: float = 0.0, trace_out: Path | None = None) -> Report:
+    """Agents with their own loop, through `load.base_url`; empty models are the only ones served there. Raises LuftpauseError."""
+    load = await _with_models(load)
+    standing = Standing()
 
-    def count(number: int) -> None:
-        nonlocal ended
-        ended = number
+    def note(now: Standing) -> None:
+        nonlocal standing
+        standing = now
 
     with _bar() as bar:
-        task = bar.add_task("", total=load.duration_s)
+        task = bar.add_task("", total=load.seconds)
         began = time.monotonic()
 
         def describe() -> None:
-            bar.update(task, completed=time.monotonic() - began, description=f"{load.agents} agents, {ended} runs ended")
+            bar.update(task, completed=time.monotonic() - began, description=_described(load, standing))
 
         async with _every(TICK_SECONDS, describe):
-            records = await run_load(load, count)
-    return report(records, load.duration_s)
+            loaded = await run_load(load, note)
+    if trace_out is not None:
+        load_trace.write(trace_out, loaded.runs)
+    found = report(loaded.runs, loaded.seconds, warm_up_s=warm_up_s, seed=loaded.seed)
+    return replace(found, decide=_decided(loaded, warm_up_s)) if load.deciding.clients else found
+
+
+async def _with_models(load: Load) -> Load:
+    if not load.model and (load.crowds or load.plans):
+        load = replace(load, model=await choose_model(load.base_url, load.token))
+    if load.deciding.clients and not load.deciding.model:
+        load = replace(load, deciding=replace(load.deciding, model=await choose_model(load.base_url, load.token, classifier=True)))
+    return load
+
+
+def _described(load: Load, standing: Standing) -> str:
+    agents = f"{load.agents} agents, " if load.agents else ""
+    failed = f" ({standing.failed} failed)" if standing.failed else ""
+    return f"{agents}{standing.open} runs open, {standing.ended} ended{failed}"
+
+
+def _decided(loaded: Loaded, warm_up_s: float) -> DecideReport:
+    counted = [each for each in loaded.decided if each.at_s + each.seconds > warm_up_s]
+    errors = [each.error for each in counted if each.error is not None]
+    return decide_report([each.seconds for each in counted if each.error is None], errors, loaded.seconds - warm_up_s)
 
 
 async def spawned(mcp: str, number: int, *, caller: str, seconds_max: float, arguments: dict[str, object], token: str = "") -> Report:
@@ -100,45 +122,3 @@ async def _every(seconds: float, call: Callable[[], None]) -> AsyncGenerator[Non
         yield
     finally:
         task.cancel()
-
-
-def show(result: Report, *, as_json: bool) -> int:
-    """Print it on stdout; returns the exit status: 0 when runs completed and none failed."""
-    if as_json:
-        print(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
-    else:
-        _table(result, Console())
-    return 0 if result.completed and not result.failed else 1
-
-
-def _table(result: Report, console: Console) -> None:
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column(f"in {result.seconds:.1f} s")
-    for name in result.classes:
-        table.add_column(name, justify="right")
-    columns = [_rows(each) for each in result.classes.values()]
-    for row, title in enumerate(ROW_TITLES):
-        table.add_row(title, *(column[row] for column in columns))
-    console.print(table)
-    for name, each in result.classes.items():
-        for error, count in each.errors.items():
-            console.print(f"{name}: {count} × {error}", style="red", markup=False, highlight=False)
-
-
-ROW_TITLES = (
-    "runs completed", "runs failed", "runs unfinished", "runs/min", "run time p50 / p95 / p99", "first token p50 / p95 / p99",
-    "turns", "tool calls", "prompt tokens", "of these from cache", "completion tokens",
-)  # fmt: skip
-
-
-def _rows(each: ClassReport) -> tuple[str, ...]:
-    share = "–" if each.cached_share is None else f"{100 * each.cached_share:.1f} %"
-    return (
-        str(each.completed), str(each.failed), str(each.unfinished), f"{each.runs_per_min:.1f}",
-        _times(each.run_s), _times(each.first_token_s),
-        str(each.turns), str(each.tool_calls), str(each.prompt_tokens), share, str(each.completion_tokens),
-    )  # fmt: skip
-
-
-def _times(spread: Spread | None) -> str:
-    return "–" if spread is None else f"{spread.p50:.2f} / {spread.p95:.2f} / {spread.p99:.2f} s"
