@@ -158,7 +158,7 @@ class Agent:
         exchange, self.exchange = self.exchange, None
         match end.how:
             case "served":
-                self._served(exchange)
+                self._served(exchange.ask.turn if exchange is not None else "")
             case "broken":
                 self._hang_up()
             case "left" if self.world.likely(0.5):  # and comes again, as behind a load balancer that cuts silent connections
@@ -169,7 +169,7 @@ class Agent:
             case _:
                 self._stop()
 
-    def _served(self, exchange: Exchange) -> None:
+    def _served(self, turn: str) -> None:
         placement = self._placement
         assert placement is not None
         self.last = Answer(
