@@ -172,9 +172,7 @@ class Agent:
     def _served(self, turn: str) -> None:
         placement = self._placement
         assert placement is not None
-        self.last = Answer(
-            exchange.ask.turn, placement.run, placement.replica.name, self._dataplane.boot, self._work.ids, self._work.response
-        )
+        self.last = Answer(turn, placement.run, placement.replica.name, self._dataplane.boot, self._work.ids, self._work.response)
         self._prompt = (*self._prompt, *self._work.answer, self._segment(5, 120))
         if not self._work.ids:
             self._stop()
