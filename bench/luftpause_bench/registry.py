@@ -9,16 +9,30 @@ from msgspec import Struct
 
 
 class Entry(Struct, frozen=True):
-    """`main` is `module:function`: it gets the arguments after the name and gives the exit status. Imported when it is run."""
+    """`main` is `module:function`: it gets the arguments after the name (before them the name, if `named`) and gives the exit status."""
 
     about: str
     main: str
+    named: bool = False
 
+
+FLOODS: Final = "luftpause_bench.flood.main:main"
 
 BENCHES: Final[dict[str, Entry]] = {
     "crash": Entry("Kill the runtime at random moments; does it lose or repeat anything?", "luftpause_bench.crash.command:main"),
     "decide_cost": Entry("What an event costs the scheduler's core.", "luftpause_bench.decide_cost:main"),
-    "flood": Entry("How policies fare on saturated engines, in virtual time.", "luftpause_bench.flood.main:flood"),
+    "flood": Entry("How policies fare on saturated engines: KV memory by batch agents.", FLOODS, named=True),
+    "flood_bursts": Entry("Runs that come all at once.", FLOODS, named=True),
+    "flood_coding": Entry("Coding agents with contexts of up to 120,000 tokens.", FLOODS, named=True),
+    "flood_forks": Entry("Sub-agents that begin with their parent's whole context.", FLOODS, named=True),
+    "flood_ghosts": Entry("Agents that die in a tool call without a word.", FLOODS, named=True),
+    "flood_heavy": Entry("A caller with many runs beside others with few.", FLOODS, named=True),
+    "flood_lies": Entry("Engines that tell wrongly, late or not at all what they hold.", FLOODS, named=True),
+    "flood_light": Entry("Engines that don't queue.", FLOODS, named=True),
+    "flood_open": Entry("Runs that come at random, whatever became of those before.", FLOODS, named=True),
+    "flood_router": Entry("A router before the engines is the only replica.", FLOODS, named=True),
+    "flood_sets": Entry("40 random sets of engines and agents.", FLOODS, named=True),
+    "flood_tools": Entry("Tools of 0.1, 2 and 25 s.", FLOODS, named=True),
     "proxy_cost": Entry("What the proxy costs per turn and chunk, beside nginx and LLM routers.", "luftpause_bench.proxy_cost.run:main"),
     "sim": Entry("Live through simulated worlds in which everything fails.", "luftpause_bench.sim.command:main"),
 }
@@ -31,8 +45,8 @@ def run(name: str, arguments: Sequence[str]) -> int:
         print(f"there is no benchmark {name!r}; there are: {', '.join(sorted(BENCHES))}", file=sys.stderr)
         return 2
     module, _, function = entry.main.partition(":")
-    main: Callable[[Sequence[str]], int | None] = getattr(import_module(module), function)
-    return main(arguments) or 0
+    main: Callable[..., int | None] = getattr(import_module(module), function)
+    return (main(name, arguments) if entry.named else main(arguments)) or 0
 
 
 def listed() -> str:

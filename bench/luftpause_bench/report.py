@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SOURCES: Final = Path(__file__).resolve().parents[2]
 RESULTS: Final = (SOURCES if (SOURCES / "pyproject.toml").is_file() else Path()) / "bench" / "results"
-WIDTH_PLAIN: Final = 200  # columns, where the output is no terminal
+WIDTH_PLAIN: Final = 240  # columns, where the output is no terminal
 LINE_MAX: Final = 140  # characters of a line of JSON
 DIGITS: Final = 6  # significant ones of a figure in JSON
 
@@ -166,7 +166,7 @@ def _rich(table: Table) -> RichTable:
     for number, column in enumerate(table.columns):
         head = f"{column.name}\n{column.unit}" if column.unit else column.name
         texts = any(isinstance(row[number], str) for row in table.rows)
-        made.add_column(head, justify="left" if texts else "right", no_wrap=True)
+        made.add_column(head, justify="left" if texts else "right", overflow="fold")
     for row in table.rows:
         made.add_row(*(text_of(value, column) for value, column in zip(row, table.columns, strict=True)))
     return made

@@ -1,20 +1,27 @@
 """Are floods reproducible, judged as they should be, and does guard do there what it is for?"""
 
+import argparse
 import json
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from luftpause_bench.flood import bounds, scenes
-from luftpause_bench.flood.cells import Cell, Figure, Row, Scene, play, rows
-from luftpause_bench.flood.main import BENCHES, main
+from luftpause_bench.flood import bounds
+from luftpause_bench.flood import main as command
+from luftpause_bench.flood.benches import FLOODS
+from luftpause_bench.flood.cells import Cell, Figure, Played, Row, Scene, play, play_all, rows
+from luftpause_bench.flood.kept import Kept, key
+from luftpause_bench.flood.main import main
+from luftpause_bench.flood.sets import random_set
 from luftpause_bench.flood.variants import ALL, BY_NAME
-from luftpause_bench.flood.workload import fit_a
+from luftpause_bench.flood.workload import BATCH, Agents, fit_a
+from luftpause_bench.flood.world import World
+from luftpause_bench.registry import BENCHES
 
 
-def short(kv: float, batch: int = 48) -> Scene:
-    return Scene("short", replace(fit_a(kv, batch), seconds=240.0, warm_up_seconds=60.0))
+def short(kv: float, batch: int = 48, seconds: float = 240.0) -> Scene:
+    return Scene("short", replace(fit_a(kv, batch), seconds=seconds, warm_up_seconds=seconds / 4))
 
 
 def rate(scene: Scene, variant: str, crowd: str, seed: int = 1) -> float:
@@ -23,7 +30,7 @@ def rate(scene: Scene, variant: str, crowd: str, seed: int = 1) -> float:
 
 def test_a_seed_always_gives_the_same_flood() -> None:
     for variant in ("direct", "guard"):
-        cell = Cell(short(1.0, 16), variant, 3)
+        cell = Cell(short(1.0, 16, 90.0), variant, 3)
         assert play(cell) == play(cell)
         assert play(cell) != play(replace(cell, seed=4))
 
@@ -46,13 +53,13 @@ def test_where_prefixes_are_worth_their_place_guard_gives_both_classes_more() ->
 def test_where_they_are_not_guard_is_no_worse_than_an_engine_that_orders_its_queue() -> None:
     scene = short(1.0)
     for crowd in ("interactive", "batch"):
-        assert rate(scene, "guard", crowd) >= 0.93 * rate(scene, "engine_priority", crowd)
+        assert rate(scene, "guard", crowd) >= 0.9 * rate(scene, "engine_priority", crowd)
 
 
 def test_random_sets_are_the_same_each_time_and_differ_by_seed() -> None:
-    assert scenes.random_set(3) == scenes.random_set(3)
-    assert scenes.random_set(3) != scenes.random_set(3, seed=7)
-    made = [scenes.random_set(number) for number in range(40)]
+    assert random_set(3) == random_set(3)
+    assert random_set(3) != random_set(3, seed=7)
+    made = [random_set(number) for number in range(40)]
     assert {each.scene.workload.engine.family for each in made} == {"sglang", "vllm"}
     assert min(each.pressure for each in made) < 0.7
     assert max(each.pressure for each in made) > 2
@@ -81,41 +88,148 @@ FIT = "KV x1, 48 batch"
 )
 def test_a_bound_that_is_missed_beyond_noise_is_named(interactive: float, batch: float, spread: float, missed: list[str]) -> None:
     found = [row(FIT, "direct", 6.5, 78.0), row(FIT, "engine_priority", 13.0, 71.0), row(FIT, "guard", interactive, batch, spread)]
-    told = bounds.of_flood(found)
-    assert [crowd for crowd in ("interactive", "batch") if any(f"'s {crowd} runs" in each for each in told)] == missed
-    assert all(each.startswith(f"{FIT}: guard has") for each in told)
+    told = [bound.name for bound in bounds.of_flood(found) if not bound.held]
+    assert told == [f"{FIT}: guard, {crowd} runs/min against engine_priority" for crowd in missed]
+
+
+def test_what_was_not_played_is_not_judged() -> None:
+    for flood in FLOODS.values():
+        assert flood.judge([row("another", "direct", 1, 1)]) == []
 
 
 def test_sets_are_judged_by_their_geometric_mean_and_by_how_many_fall_behind() -> None:
     good = [row(f"set {number}", variant, 10.0 * factor, 10.0 * factor) for number in range(40) for variant, factor in
             (("direct", 1.0), ("engine_priority", 1.0), ("guard", 2.4))]  # fmt: skip
-    assert bounds.of_sets(good) == []
+    assert all(bound.held for bound in bounds.of_sets(good))
     behind = {"set 1", "set 2", "set 3"}
     bad = [row(each.scene, "guard", 9.0, 9.0) if each.scene in behind and each.variant == "guard" else each for each in good]
-    assert bounds.of_sets(bad) == ["guard is more than 5 % below engine priority in 3 of 40 sets: set 1, set 2, set 3"]
+    (missed,) = [bound for bound in bounds.of_sets(bad) if not bound.held]
+    assert (missed.reach, missed.value) == ("<= 2", 3)
+    assert bounds.below(bounds.Rows(bad), "guard", "engine_priority") == ["set 1", "set 2", "set 3"]
 
 
-def test_every_variant_of_a_bench_is_known_and_explained() -> None:
+def test_every_variant_of_a_flood_is_known_and_every_flood_has_its_name() -> None:
     assert len(BY_NAME) == len(ALL)
-    for bench in BENCHES.values():
-        assert set(bench.variants) <= set(BY_NAME)
-        assert bench.base in bench.variants
+    for name, flood in FLOODS.items():
+        assert set(flood.variants) <= set(BY_NAME)
+        assert flood.base in flood.variants
+        assert set(flood.drawn) & set(flood.variants)
+        assert BENCHES[name].named
 
 
-def test_a_flood_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = replace(BENCHES["flood"], scenes=lambda: [short(1.0, 16)], variants=("direct", "guard"))
-    monkeypatch.setitem(BENCHES, "flood", bench)
-    assert main("flood", ["--seeds", "2", "--json", str(tmp_path / "made" / "flood.json")]) == 0
-    shown = capsys.readouterr().out
-    document = json.loads((tmp_path / "made" / "flood.json").read_text())
-    assert "every bound is reached" in shown
-    assert document["simulated"] is True
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    flood = replace(FLOODS["flood"], scenes=lambda _: [short(1.0, 16, 60.0)], variants=("direct", "guard"), seeds=2, drawn=("guard",))
+    monkeypatch.setitem(FLOODS, "flood", flood)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_flood_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("flood", ["--jobs", "1", "--results", str(tmp_path)]) == 0
+    document = json.loads((tmp_path / "flood.json").read_text())
+    assert document["simulated"].startswith("engines and time")
     assert document["seeds"] == [101, 102]
-    assert {each["variant"] for each in document["rows"]} == {"direct", "guard"}
+    (table,) = document["tables"]
+    assert [line[0] for line in table["rows"]] == ["direct", "guard"]
+    assert document["parameters"]["scenes"]["short"]["seconds"] == 60.0
+    assert (tmp_path / "flood.png").stat().st_size > 10_000
+    assert "seeds 101 to 102" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("small")
+def test_an_interrupted_flood_goes_on_with_the_cells_that_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["--jobs", "1", "--results", str(tmp_path), "--no-plot"]
+    main("flood", arguments)
+    whole, cells = (tmp_path / "flood.json").read_text(), tmp_path / "cells" / "flood.jsonl"
+    lines = cells.read_text().splitlines()
+    cells.write_text("\n".join([*lines[:2], lines[2][:50]]))  # killed while it wrote the third
+    asked: list[Cell] = []
+    monkeypatch.setattr(command, "play_all", lambda cells, jobs: (asked.extend(cells), *play_all(cells, jobs))[1:])
+    main("flood", arguments)
+    assert [(cell.variant, cell.seed) for cell in asked] == [("guard", 101), ("guard", 102)]
+    again = json.loads((tmp_path / "flood.json").read_text())
+    assert again["tables"] == json.loads(whole)["tables"]
+    asked.clear()
+    main("flood", [*arguments, "--fresh"])
+    assert len(asked) == 4
+
+
+def test_a_kept_cell_is_not_taken_for_another(tmp_path: Path) -> None:
+    cell = Cell(short(1.0, 16, 60.0), "direct", 1)
+    others = [replace(cell, seed=2), replace(cell, variant="guard"), replace(cell, scene=short(1.5, 16, 60.0))]
+    kept = Kept(tmp_path / "cells.jsonl")
+    kept.add(cell, Played("short", "direct", 1, replace(play(cell).outcome, hit=0.5)))
+    read = Kept(tmp_path / "cells.jsonl")
+    assert [read.get(each) for each in others] == [None, None, None]
+    found = read.get(cell)
+    assert found is not None
+    assert found.outcome.hit == 0.5
+    assert key(replace(cell, scene=replace(cell.scene, name="renamed"))) == key(cell)
+
+
+@pytest.mark.usefixtures("small")
+def test_words_that_fit_no_scene_are_refused_with_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("flood", ["--cells", "x7", "--results", str(tmp_path)]) == 2
+    assert "no scene of flood has all of ['x7'] in its name; there are: short" in capsys.readouterr().err
+
+
+def test_words_are_whole_and_a_part_is_no_result() -> None:
+    flood = FLOODS["flood"]
+    chosen = argparse.Namespace(cells=["x1", "48 batch"], quick=False, dev=False, variants=None)
+    assert [scene.name for scene in command._scenes(flood, chosen)] == ["KV x1, 48 batch"]
+    whole = argparse.Namespace(cells=[], quick=False, dev=False, variants=None)
+    assert not command._is_part(flood, whole, tuple(range(5)))
+    assert command._is_part(flood, whole, (101,))
+    assert command._is_part(flood, chosen, tuple(range(5)))
+
+
+# ---- what agents do ---------------------------------------------------------------------------------------------
+
+
+def world(agents: Agents, variant: str = "direct", seconds: float = 300.0) -> World:
+    workload = replace(fit_a(3.0), crowds=(agents,), seconds=seconds, warm_up_seconds=0.0)
+    made = World(workload, BY_NAME[variant].make(2.0), 1)
+    made.play()
+    return made
+
+
+def test_in_an_open_loop_runs_come_whatever_became_of_those_before() -> None:
+    agents = Agents("batch", BATCH, 5, 5, arrivals_per_minute=30)
+    for variant in ("direct", "guard"):
+        done = world(agents, variant).books.runs["batch"]
+        assert 110 <= len(done) <= 190  # 150 came in five minutes
+    assert len(world(replace(agents, tool_seconds=60.0)).books.runs["batch"]) < len(done)
+
+
+def test_in_a_burst_all_come_at_once() -> None:
+    made = world(Agents("batch", BATCH, 20, 5, burst_seconds=100.0))
+    assert len(made.books.runs["batch"]) == 60  # at 50, 150 and 250 s
+    assert set(made.books.runs_of_callers) == {f"batch{number}" for number in range(5)}
+
+
+@pytest.mark.parametrize("variant", ["direct", "guard"])
+def test_sub_agents_begin_with_their_parents_context_and_it_goes_on_when_all_have_ended(variant: str) -> None:
+    sub = Agents("subs", BATCH, 0, context_tokens=(200, 400), tools=(1, 1))
+    made = world(Agents("batch", BATCH, 1, tools=(1, 1), context_tokens=(3000, 3000), forks=4, fork=sub), variant)
+    parents, subs = made.books.runs["batch"], made.books.runs["subs"]
+    assert 4 * len(parents) <= len(subs) <= 4 * len(parents) + 4
+    assert min(parents) > max(subs)
+    outcome = made.books.outcome()
+    assert outcome.crowds["subs"].runs_per_minute > 0
+    # A parent has two turns of about 3,400 tokens, its four sub-agents eight of 3,800; all but its own first 3,000 tokens can be cached.
+    assert outcome.hit > (0.85 if variant == "direct" else 0.5)
+
+
+def test_behind_a_router_the_scheduler_sees_one_replica() -> None:
+    made = World(short(1.0, 16, 90.0).workload, BY_NAME["guard_router"].make(2.0), 1)
+    made.play()
+    assert list(made.front.state.replicas) == ["router"]
+    assert len({turn.replica for turn in made.turns.values()} | {"e0", "e1"}) == 2
+    assert made.books.outcome().crowds["batch"].runs_per_minute > 10
 
 
 def test_rows_are_means_over_seeds_with_their_spread() -> None:
-    scene = short(1.0, 16)
+    scene = short(1.0, 16, 90.0)
     played = [play(Cell(scene, "direct", seed)) for seed in (1, 2)]
     (found,) = rows(played)
     each = [one.outcome.crowds["batch"].runs_per_minute for one in played]

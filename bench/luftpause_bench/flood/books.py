@@ -63,7 +63,7 @@ class Books:
 
     def outcome(self) -> Outcome:
         waiting, running, held = (fmean(values) for values in zip(*self._samples, strict=True)) if self._samples else (0.0, 0.0, 0.0)
-        crowds = {crowd.name: self._of(crowd.name) for crowd in self.workload.crowds}
+        crowds = {crowd.name: self._of(crowd.name) for crowd in self.workload.kinds}
         return Outcome(crowds, self._cached_tokens / max(1, self._prompt_tokens), waiting, running, held)
 
     def _of(self, name: str) -> OfCrowd:

@@ -2,8 +2,8 @@
 
 import multiprocessing
 import os
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from statistics import fmean, stdev
 
 from msgspec import Struct
@@ -41,13 +41,18 @@ def play(cell: Cell) -> Played:
     return Played(cell.scene.name, cell.variant, cell.seed, world.play().outcome())
 
 
-def play_all(cells: Iterable[Cell], jobs: int) -> Iterator[Played]:
-    """In the order of `cells`; over `jobs` processes."""
+def play_all(cells: Sequence[Cell], jobs: int) -> Iterator[tuple[Cell, Played]]:
+    """In the order in which they are done; over `jobs` processes, which give way to other work."""
     if jobs == 1:
-        yield from map(play, cells)
+        yield from ((cell, play(cell)) for cell in cells)
         return
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=os.nice, initargs=(10,)) as pool:
-        yield from pool.map(play, cells)
+        asked = {pool.submit(play, cell): cell for cell in cells}
+        try:
+            for done in as_completed(asked):
+                yield asked[done], done.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Figure(Struct, frozen=True):

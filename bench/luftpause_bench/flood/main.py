@@ -1,150 +1,122 @@
-"""`luftpause bench flood…`: which floods are played, shown and judged?
+"""`luftpause bench flood…`: which cells of which flood are played?
 
-Everything is simulated: engines by the step model of luftpause_fakes.engine_model, in virtual time; the scheduler's core is the real one.
+Engines are simulated by the step model of luftpause_fakes.engine_model, agents by closed or open loops, time is virtual; the scheduler's
+core is the real one. Constants of policies were chosen on seeds below 101 and on random sets of seed 7 (--dev); other seeds report.
+Cells that were played before by the same code are not played again.
 """
 
 import argparse
-import json
-import os
-import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Final
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
+from rich.console import Console
+from rich.progress import track
 
-from luftpause import __version__
-from luftpause_bench.flood import bounds, scenes
-from luftpause_bench.flood.cells import Cell, Row, Scene, play_all, rows
+from luftpause_bench.flood.benches import FLOODS, Flood
+from luftpause_bench.flood.cells import Cell, Played, Scene, play_all, rows
+from luftpause_bench.flood.kept import Kept
+from luftpause_bench.flood.sets import DEV_SEED
+from luftpause_bench.flood.shown import drawing, tables
 from luftpause_bench.flood.variants import BY_NAME
+from luftpause_bench.report import Report, cores, finish, parser
 
-GUARDS: Final = ("guard", "guard_fast", "guard_fifo", "guard_0.9")
-LIES: Final = ("guard_k_unknown", "guard_k_over", "guard_late", "guard_blind")
-ENDS: Final = ("direct", "engine_priority", "original", "residency", "guard")
-MATRIX: Final = (
-    "direct", "least_loaded", "engine_priority", "original_plain", "original_moves", "original", "original_fast", "residency", *GUARDS,
-)  # fmt: skip
 FIRST_SEED: Final = 101  # constants were chosen on seeds below
-
-
-class Bench(Struct, frozen=True):
-    """`quick` plays the first so many scenes, each once."""
-
-    what: str
-    scenes: Callable[[], list[Scene]]
-    variants: tuple[str, ...]
-    judge: Callable[[Sequence[Row]], list[str]]
-    seeds: int = 5
-    quick: int = 1
-    crowds: tuple[str, str] = ("interactive", "batch")
-    base: str = "direct"
-
-
-def _pressures() -> list[Scene]:
-    """48 batch agents first: that is the published load."""
-    return [*scenes.matrix(batch=(48,)), *scenes.matrix(batch=(16, 32, 64))]
-
-
-BENCHES: Final = {
-    "flood": Bench("KV memory by batch agents, 4 interactive agents", _pressures, MATRIX, bounds.of_flood, quick=3),
-    "flood_lies": Bench(
-        "what engines tell of their KV memory is wrong, missing or late", lambda: scenes.matrix((1.0, 2.0, 3.0), (48,)),
-        ("direct", "guard", *LIES), bounds.of_lies,
-    ),
-    "flood_tools": Bench("tools of 0.1, 2 and 25 s", scenes.tools, ENDS, bounds.of_tools, quick=2),
-    "flood_light": Bench("engines that don't queue", scenes.light, ("direct", "engine_priority", "original", "guard"), bounds.of_light),
-    "flood_ghosts": Bench(
-        "half of the interactive agents die in a tool call", scenes.ghosts, ("direct", "engine_priority", "original", "guard"),
-        bounds.of_ghosts, quick=2,
-    ),
-    "flood_coding": Bench("coding agents, 20,000 to 100,000 tokens", scenes.coding, ENDS, bounds.of_coding, seeds=3),
-    "flood_heavy": Bench(
-        "a caller with 60 runs beside three with four each", scenes.heavy, ("direct", "original", "guard"), bounds.of_heavy,
-        quick=4, crowds=("light", "heavy"),
-    ),
-    "flood_sets": Bench(
-        "40 random sets of engines and agents", lambda: [scenes.random_set(number).scene for number in range(40)],
-        ("direct", "engine_priority", "original", "guard"), bounds.of_sets, seeds=3, quick=4,
-    ),
-}  # fmt: skip
-
-
-def flood(arguments: Sequence[str] | None = None) -> int:
-    return main("flood", arguments)
+SIMULATED: Final = "engines and time; the scheduler's core is real"
 
 
 def main(name: str, arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 1 if a bound is missed."""
-    bench = BENCHES[name]
-    options = _options(name, bench, arguments)
+    """Exit status: 1 if a bound is missed, 2 if nothing fits the arguments."""
+    flood = FLOODS[name]
+    options = _options(name, flood, arguments)
+    scenes = _scenes(flood, options)
+    variants = [variant for variant in flood.variants if not options.variants or variant in options.variants]
+    if not scenes:
+        print(f"no scene of {name} has all of {options.cells} in its name; there are: {_names(flood)}", file=sys.stderr)
+        return 2
     began = time.monotonic()
-    played = [scene for scene in bench.scenes() if options.scenes in scene.name][: bench.quick if options.quick else None]
-    seeds = tuple(range(FIRST_SEED, FIRST_SEED + (1 if options.quick else options.seeds or bench.seeds)))
-    cells = [Cell(scene, variant, seed) for scene in played for variant in bench.variants for seed in seeds]
-    found = rows(play_all(cells, options.jobs))
-    missed = bench.judge(found)
-    document = _document(name, bench, played, seeds, found, missed, time.monotonic() - began)
-    if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
-    print(shown(name, bench, found, document))
-    return 1 if missed else 0
+    seeds = _seeds(flood, options)
+    cells = [Cell(scene, variant, seed) for scene in scenes for variant in variants for seed in seeds]
+    found = rows(_played(cells, Kept(options.results / "cells" / f"{name}.jsonl", fresh=options.fresh), options.jobs))
+    report = Report(
+        name, SIMULATED, _parameters(flood, scenes, variants, options), seeds, tables(flood, found), tuple(flood.judge(found)),
+        time.monotonic() - began, _is_part(flood, options, seeds),
+    )  # fmt: skip
+    return finish(report, options, drawing(flood, found))
 
 
-def _options(name: str, bench: Bench, arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=f"luftpause bench {name}", description=f"{bench.what}. {__doc__}")
-    parser.add_argument("--quick", action="store_true", help="a few scenes, one seed: under a minute")
-    parser.add_argument("--seeds", type=int, help=f"{bench.seeds} by default")
-    parser.add_argument("--scenes", default="", metavar="TEXT", help="only those whose name has it")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    return parser.parse_args(arguments)
+def _options(name: str, flood: Flood, arguments: Sequence[str] | None) -> argparse.Namespace:
+    made = parser(name, f"{flood.what}\n\n{__doc__}", seeds=flood.seeds)
+    made.add_argument("--cells", nargs="+", default=[], metavar="WORD", help="only scenes whose names have all of these words, as: x2 48")
+    made.add_argument("--variants", nargs="+", choices=flood.variants, metavar="NAME", help=f"only these of {', '.join(flood.variants)}")
+    made.add_argument("--first-seed", type=int, metavar="N", help=f"{FIRST_SEED} by default")
+    made.add_argument("--dev", action="store_true", help=f"seeds from 1 and random sets of seed {DEV_SEED}: to choose constants on")
+    made.add_argument("--jobs", type=int, default=cores(), metavar="N", help="processes; one per core by default")
+    made.add_argument("--fresh", action="store_true", help="play all cells, those too that were played before")
+    return made.parse_args(arguments)
 
 
-def _document(
-    name: str, bench: Bench, played: list[Scene], seeds: tuple[int, ...], found: list[Row], missed: list[str], seconds: float
-) -> dict[str, Any]:
-    return {
-        "bench": name, "what": bench.what, "simulated": True, "luftpause": __version__, "python": platform.python_version(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores", "took_seconds": round(seconds), "seeds": seeds,
-        "variants": {each: BY_NAME[each].what for each in bench.variants}, "scenes": to_builtins(played), "rows": to_builtins(found),
-        "missed": missed,
-    }  # fmt: skip
+def _sets_seed(flood: Flood, options: argparse.Namespace) -> int:
+    return DEV_SEED if options.dev or flood.sets_seed is None else flood.sets_seed
 
 
-def shown(name: str, bench: Bench, found: list[Row], document: dict[str, Any]) -> str:
-    """Runs per minute with their standard deviation over seeds, and the ratio to `bench.base`."""
-    first, second = bench.crowds
-    lines = [
-        f"{name}: {bench.what} (simulated; seeds {document['seeds'][0]} to {document['seeds'][-1]}; {document['took_seconds']} s)",
-        f"{'':20} {first + '/min':>16} {'':>7} {second + '/min':>16} {'':>8} {'p50 s':>7} {'first token s':>14}   hit  queue   held",
-    ]
-    table, scene = bounds.table(found), ""
-    for row in found:
-        if row.scene != scene:
-            scene = row.scene
-            lines.append(scene)
-        lines.append(_line(bench, table, row))
-    lines += [f"missed: {each}" for each in document["missed"]] or ["every bound is reached"]
-    return "\n".join(lines)
+def _scenes(flood: Flood, options: argparse.Namespace) -> list[Scene]:
+    every = flood.scenes(_sets_seed(flood, options))
+    words = {word for text in options.cells for word in _words(text)}
+    return [scene for scene in every if words <= set(_words(scene.name))][: flood.quick if options.quick else None]
 
 
-def _line(bench: Bench, table: bounds.Table, row: Row) -> str:
-    cells: list[str] = []
-    for number, crowd in enumerate(bench.crowds):
-        if crowd not in row.crowds:
-            cells.append(" " * (24 if number == 0 else 25))
-            continue
-        rate = row.crowds[crowd]["runs_per_minute"]
-        gain = bounds.ratio(table, row.scene, row.variant, crowd, bench.base)
-        cells.append(f"{rate.mean:8.2f} ±{rate.spread:6.2f} " + (f"{gain:6.2f}x" if number == 0 else f"{100 * (gain - 1):+6.1f} %"))
-    first = row.crowds[bench.crowds[0]]
-    firsts = " /".join(f"{figures['first_token_seconds_p50'].mean:6.2f}" for figures in row.crowds.values())
-    queues = f"{row.hit.mean:5.2f} {row.waiting.mean:6.1f} {row.held.mean:6.1f}"
-    return f"  {row.variant:18} {cells[0]} {cells[1]} {first['run_seconds_p50'].mean:7.1f} {firsts:>14} {queues}"
+def _words(name: str) -> list[str]:
+    return name.replace(",", " ").split()
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+def _names(flood: Flood) -> str:
+    return "; ".join(scene.name for scene in flood.scenes(DEV_SEED))
+
+
+def _seeds(flood: Flood, options: argparse.Namespace) -> tuple[int, ...]:
+    first = options.first_seed if options.first_seed is not None else 1 if options.dev else FIRST_SEED
+    return tuple(range(first, first + (options.seeds or (1 if options.quick else flood.seeds))))
+
+
+def _is_part(flood: Flood, options: argparse.Namespace, seeds: tuple[int, ...]) -> bool:
+    return bool(options.quick or options.cells or options.variants or options.dev or len(seeds) < flood.seeds)
+
+
+def _played(cells: list[Cell], kept: Kept, jobs: int) -> list[Played]:
+    """In the order of `cells`."""
+    known = {cell: played for cell in cells if (played := kept.get(cell)) is not None}
+    missing = [cell for cell in cells if cell not in known]
+    console = Console(file=sys.stderr)
+    if known:
+        console.print(f"{len(known):,} of {len(cells):,} cells were played before by the same code (--fresh: again)", highlight=False)
+    playing = play_all(missing, min(jobs, max(1, len(missing))))
+    for cell, played in track(playing, "cells", len(missing), console=console, transient=True, disable=not console.is_terminal):
+        kept.add(cell, played)
+        known[cell] = played
+    return [known[cell] for cell in cells]
+
+
+def _parameters(flood: Flood, scenes: list[Scene], variants: list[str], options: argparse.Namespace) -> dict[str, Any]:
+    """What differs from the defaults of flood/workload.py and the engine model."""
+    told: dict[str, Any] = {"what": flood.what, "variants": {each: BY_NAME[each].what for each in variants}}
+    told["scenes"] = {scene.name: {"probe_seconds": scene.probe_seconds, **_differs(scene.workload)} for scene in scenes}
+    if flood.sets_seed is not None:
+        told["sets_seed"] = _sets_seed(flood, options)
+    return told
+
+
+def _differs(value: Struct) -> dict[str, Any]:
+    fields = value.__struct_fields__
+    usual = dict(zip(fields[len(fields) - len(value.__struct_defaults__) :], value.__struct_defaults__, strict=True))
+    return {name: _plain(getattr(value, name)) for name in fields if name not in usual or getattr(value, name) != usual[name]}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return _differs(value)
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+    return value

@@ -6,7 +6,10 @@ from luftpause_fakes.engine_model import Finished
 
 
 class Direct:
-    """A cache-aware router: a run's first turn goes where fewest turns are in flight, its others where its prefix is. Holds nothing."""
+    """
+    A cache-aware router: a run's first turn goes where fewest turns are in flight, its others, and all of its sub-agents, where its prefix
+    is. Holds nothing.
+    """
 
     held = 0
 
@@ -16,10 +19,13 @@ class Direct:
         self._homes: dict[str, str] = {}
 
     def ask(self, turn: Turn) -> None:
-        name = self._homes.get(turn.run.id) or min(self._in_flight, key=self._in_flight.__getitem__)
+        name = self._homes.get(turn.run.id) or self._parents(turn) or min(self._in_flight, key=self._in_flight.__getitem__)
         self._homes[turn.run.id] = name
         self._in_flight[name] += 1
         self._world.send(turn, name)
+
+    def _parents(self, turn: Turn) -> str | None:
+        return self._homes.get(turn.run.parent.id) if turn.run.parent is not None else None
 
     def first(self, turn: Turn) -> None:
         del turn
@@ -37,6 +43,10 @@ class LeastLoaded(Direct):
     def ask(self, turn: Turn) -> None:
         self._homes.pop(turn.run.id, None)
         super().ask(turn)
+
+    def _parents(self, turn: Turn) -> str | None:
+        del turn
+        return None
 
 
 class Residency:

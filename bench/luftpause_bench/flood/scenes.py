@@ -1,10 +1,7 @@
 """Which floods are there?"""
 
-from math import exp, log
-from random import Random
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from luftpause_bench.flood.cells import Scene
@@ -13,7 +10,6 @@ from luftpause_fakes.engine_model import EngineParams
 
 KV: Final = (0.75, 1.0, 1.5, 2.0, 3.0)
 BATCH_AGENTS: Final = (16, 32, 48, 64)
-SETS_SEED: Final = 20_261_130  # no constant of any policy was tuned on what it draws
 
 
 def matrix(kv: tuple[float, ...] = KV, batch: tuple[int, ...] = BATCH_AGENTS) -> list[Scene]:
@@ -56,13 +52,19 @@ def heavy() -> list[Scene]:
     return made
 
 
+# Two vLLM engines on one GPU, as an 8B model has them on an H100.
+LARGE: Final = EngineParams(
+    family="vllm", kv_tokens=510_000, running_max=48, prefill_tokens_per_second=22_000, decode_step_seconds=0.0143,
+    decode_sequence_seconds=0.000_595, decode_kv_token_seconds=0.0, chunk_tokens=8192, block_tokens=16, priority="vllm",
+)  # fmt: skip
+
+
 def coding() -> list[Scene]:
-    """Coding agents of 20,000 to 100,000 tokens on two vLLM engines that hold a third of what they need together."""
-    engine = EngineParams(
-        family="vllm", kv_tokens=510_000, running_max=48, prefill_tokens_per_second=22_000, decode_step_seconds=0.0143,
-        decode_sequence_seconds=0.000_595, decode_kv_token_seconds=0.0, chunk_tokens=8192, block_tokens=16, priority="vllm",
-    )  # fmt: skip
-    crowds = (
+    """
+    Coding agents of 20,000 to 100,000 tokens on engines that hold a third of what they need together; and sessions as long, with tools as
+    fast and as slow, as the examples of TraceLab.
+    """
+    agents = (
         Agents(
             "interactive", INTERACTIVE, 4, 4, context_tokens=(20_000, 20_000), context_spread=0.3, tools=(7, 7), call_tokens=(20, 480),
             final_tokens=(20, 480), result_tokens=950, tool_seconds=2.5, tool_spread=1.0, think_seconds=5.0,
@@ -72,69 +74,69 @@ def coding() -> list[Scene]:
             final_tokens=(20, 680), result_tokens=1150, tool_seconds=2.5, tool_spread=1.2,
         ),
     )  # fmt: skip
+    short = Agents(
+        "batch", BATCH, 44, 44, context_tokens=(850, 2600), tools=(2, 8), call_tokens=(60, 320), final_tokens=(60, 320), result_tokens=450,
+        result_spread=0.5, tool_seconds=0.28, tool_spread=0.6,
+    )  # fmt: skip
+    long = Agents(
+        "batch", BATCH, 48, 4, context_tokens=(6000, 6000), context_spread=0.6, tools_mean=10, call_tokens=(100, 1400),
+        final_tokens=(100, 1400), result_tokens=1600, result_spread=1.2, tool_seconds=0.7, tool_spread=1.2, slow_share=0.08,
+        slow_seconds=30.0,
+    )  # fmt: skip
     return [
-        Scene(
-            "coding, KV 1/3",
-            Workload(
-                engine, crowds, one_gpu=True, shared_tokens=3000, answer_tokens_max=4000, context_tokens_max=120_000, ramp_seconds=60,
-                warm_up_seconds=900, seconds=3600,
-            ),
-        )
-    ]  # fmt: skip
+        Scene("coding, KV 1/3", _sessions(510_000, agents, 3000)),
+        Scene("short sessions, KV 1/3", replace(_sessions(30_000, _both(short), 250), warm_up_seconds=180, seconds=1200)),
+        Scene("long sessions, KV 1/3", _sessions(200_000, _both(long), 12_500)),
+    ]
 
 
-# ---- random sets ------------------------------------------------------------------------------------------------
-
-
-class Set(Struct, frozen=True):
-    """`pressure`: what all runs hold together, as a multiple of the KV memory."""
-
-    scene: Scene
-    pressure: float
-    tool_seconds: float
-
-
-def _log_uniform(chance: Random, low: float, high: float) -> float:
-    return exp(chance.uniform(log(low), log(high)))
-
-
-def random_set(number: int, seed: int = SETS_SEED) -> Set:
-    """Engines and agents at random; nothing is arranged but that the KV memory is between 0.2 and 2.5 times what the runs need."""
-    chance = Random(seed * 1000 + number)
-    choice, uniform = chance.choice, chance.uniform
-    family = ("sglang", "vllm")[number % 2]
-    engines = choice((1, 2, 2, 4))
-    batch = choice((16, 24, 32, 48, 64)) * max(1, engines // 2)
-    interactive = choice((2, 4, 8))
-    context, spread = _log_uniform(chance, 800, 24_000), choice((0.2, 0.4, 0.6))
-    shared, tools = choice((250, 800, 2000)), choice((3, 6, 12))
-    result, call, final = round(uniform(0.02, 0.12) * context + 30), choice((30, 60, 120, 250)), choice((100, 200, 400))
-    tool_seconds, tool_spread = _log_uniform(chance, 0.1, 8), choice((0.0, 0.5, 1.0))
-    wanted = (batch + interactive) * (context + tools / 2 * (result + call))
-    pressure = _log_uniform(chance, 0.4, 5)
-    kv = max(wanted / pressure / engines, 3 * (context * 2 + tools * 3 * (result + call) + final * 2)) + shared
-    step = uniform(0.005, 0.025)
-    engine = EngineParams(
-        family="vllm" if family == "vllm" else "sglang", priority="vllm" if family == "vllm" else "sglang", kv_tokens=round(kv),
-        prefill_tokens_per_second=_log_uniform(chance, 4000, 40_000), prefill_step_seconds=choice((0.002, 0.005)), decode_step_seconds=step,
-        decode_sequence_seconds=_log_uniform(chance, 0.03, 0.8) / 1000, decode_kv_token_seconds=_log_uniform(chance, 0.1, 0.8) * step / kv,
-        chunk_tokens=choice((1024, 2048, 8192)), running_max=choice((None, None, 256, 48)), block_tokens=16 if family == "vllm" else 1,
+def _sessions(kv_tokens: int, crowds: tuple[Agents, ...], shared_tokens: int) -> Workload:
+    """Long enough for many ends of runs that take half an hour where prefixes are lost."""
+    return Workload(
+        replace(LARGE, kv_tokens=kv_tokens), crowds, one_gpu=True, shared_tokens=shared_tokens, answer_tokens_max=4000,
+        context_tokens_max=120_000, ramp_seconds=60, warm_up_seconds=3600, seconds=4 * 3600,
     )  # fmt: skip
-    slow = choice((0.0, 0.0, 0.1))
-    crowds: list[Agents] = []
-    for name, turn_class, agents, callers, factor, think in (
-        ("interactive", INTERACTIVE, interactive, interactive, uniform(0.5, 1), choice((0.0, 0.0, 4.0))),
-        ("batch", BATCH, batch, choice((1, 4, batch)), 1.0, 0.0),
-    ):
-        crowds.append(
-            Agents(
-                name, turn_class, agents, callers, context_tokens=(context * factor, context * factor), context_spread=spread,
-                tools_mean=tools * factor, call_tokens=(call // 2, call * 3 // 2), final_tokens=(final // 2, final * 3 // 2),
-                result_tokens=result, tool_seconds=tool_seconds, tool_spread=tool_spread, slow_share=slow, think_seconds=think,
-            )
-        )  # fmt: skip
-    workload = Workload(
-        engine, tuple(crowds), engines, one_gpu=engines == 2 and chance.random() < 0.3, shared_tokens=shared,
-        answer_tokens_max=choice((512, 1024)), context_tokens_max=round(kv * 0.45), ramp_seconds=20, warm_up_seconds=200, seconds=900,
-    )  # fmt: skip
-    return Set(Scene(f"set {number}", workload, choice((0.25, 1.0, 2.0))), wanted / kv / engines, tool_seconds)
+
+
+def _both(batch: Agents) -> tuple[Agents, ...]:
+    return replace(batch, name="interactive", turn_class=INTERACTIVE, agents=4, callers=4), batch
+
+
+def _two(kv: float, interactive: Agents, batch: Agents, seconds: float = 1200.0) -> Workload:
+    return replace(fit_a(kv), crowds=(interactive, batch), seconds=seconds, warm_up_seconds=180.0)
+
+
+def open_loop() -> list[Scene]:
+    """Runs begin at random, whatever becomes of those before; the last rate is more than a router gets through the engines."""
+    made: list[Scene] = []
+    for kv, rates in ((1.0, (40, 56, 68)), (3.0, (60, 85, 100, 125))):
+        for rate in rates:
+            interactive = Agents("interactive", INTERACTIVE, 8, 8, arrivals_per_minute=8)
+            batch = Agents("batch", BATCH, 48, 48, arrivals_per_minute=rate)
+            made.append(Scene(f"open, {rate} batch/min, KV x{kv:g}", _two(kv, interactive, batch)))
+    return made
+
+
+def bursts() -> list[Scene]:
+    """Batch runs that come all at once each minute, beside steady interactive agents; and the other way round, each two minutes."""
+    steady, crowd = Agents("interactive", INTERACTIVE, 4, 4), Agents("batch", BATCH, 48, 48)
+    waves = Agents("interactive", INTERACTIVE, 16, 16, burst_seconds=120.0)
+    made: list[Scene] = []
+    for kv, size in ((1.0, 50), (3.0, 80)):
+        storm = Agents("batch", BATCH, size, size, burst_seconds=60.0)
+        made.append(Scene(f"bursts of {size} batch, KV x{kv:g}", _two(kv, steady, storm)))
+        made.append(Scene(f"bursts of 16 interactive, KV x{kv:g}", _two(kv, waves, crowd)))
+    return made
+
+
+def forks() -> list[Scene]:
+    """Twelve batch runs of 2,000 to 4,000 tokens, each with four sub-agents that begin with its whole context."""
+    steady = Agents("interactive", INTERACTIVE, 4, 4)
+    sub = Agents("sub-agents", BATCH, 0, context_tokens=(200, 400), tools=(2, 2))
+    parent = Agents("batch", BATCH, 12, 12, context_tokens=(2000, 4000), forks=4, fork=sub)
+    return [Scene(f"forks, KV x{kv:g}", _two(kv, steady, parent)) for kv in (1.0, 1.5, 3.0)]
+
+
+def router() -> list[Scene]:
+    """The scheduler sees one replica: a router before both engines."""
+    return matrix((1.0, 3.0), (48,))

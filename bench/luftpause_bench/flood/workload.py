@@ -19,6 +19,10 @@ class Agents(Struct, frozen=True):
 
     Ranges are uniform. `spread`: of lengths and times that are lognormal instead, as sigma. `tools_mean`: numbers of tool calls are
     geometric instead. `dying`: this part of them dies in its first tool call, without a word, and never comes again.
+
+    Open loops: with `arrivals_per_minute` runs begin at random at that rate, with `burst_seconds` all agents begin one within a second,
+    so often; both whatever became of the runs before. `forks`: a run's first call is that of as many sub-agents, of the crowd `fork`,
+    each with the run's whole context before its own; it goes on when all have ended.
     """
 
     name: str
@@ -32,12 +36,21 @@ class Agents(Struct, frozen=True):
     call_tokens: tuple[int, int] = (20, 40)  # of an answer that calls a tool
     final_tokens: tuple[int, int] = (120, 256)
     result_tokens: int = 60  # of what a tool gives back
+    result_spread: float = 0.0
     tool_seconds: float = 2.0
     tool_spread: float = 0.0
     slow_share: float = 0.0  # of tool calls are of a second, slow tool
     slow_seconds: float = 25.0
     think_seconds: float = 0.0
     dying: float = 0.0
+    arrivals_per_minute: float = 0.0
+    burst_seconds: float = 0.0
+    forks: int = 0
+    fork: "Agents | None" = None
+
+    @property
+    def closed(self) -> bool:
+        return not (self.arrivals_per_minute or self.burst_seconds)
 
     def context(self, chance: Random) -> int:
         low, high = self.context_tokens
@@ -47,6 +60,11 @@ class Agents(Struct, frozen=True):
 
     def tool_calls(self, chance: Random) -> int:
         return 1 + int(chance.expovariate(1 / self.tools_mean)) if self.tools_mean else chance.randint(*self.tools)
+
+    def result(self, chance: Random) -> int:
+        if self.result_spread:
+            return max(1, round(self.result_tokens * exp(self.result_spread * chance.gauss(0, 1))))
+        return self.result_tokens
 
     def pause(self, chance: Random) -> tuple[str, float]:
         """Which tool it is, and how long it takes."""
@@ -72,8 +90,10 @@ class Workload(Struct, frozen=True):
     warm_up_seconds: float = 90.0
     seconds: float = 600.0
 
-    def crowd(self, name: str) -> Agents:
-        return next(crowd for crowd in self.crowds if crowd.name == name)
+    @property
+    def kinds(self) -> tuple[Agents, ...]:
+        """The crowds and those of their sub-agents."""
+        return (*self.crowds, *(crowd.fork for crowd in self.crowds if crowd.fork is not None))
 
 
 # The published testbed, as `docs/decisions/0019` fits it: two engines on one GPU, contexts up to 8,000 characters, three tool calls.

@@ -31,6 +31,8 @@ class Run:
     bytes_per_token: float
     prompt: tuple[Segment, ...]
     dies: bool = False
+    parent: "Run | None" = None
+    children: int = 0  # that have not ended
     turns: int = 0
     context_tokens: int = 0
     paused_at: float = 0.0
@@ -76,6 +78,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed * 7919 + 13)
+        self.arrivals = Random(self.seed * 7907 + 11)  # apart: the same with every front
         self.numbers = count(1)
         self.agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self.names = tuple(f"e{number}" for number in range(self.workload.engines))
@@ -88,9 +91,13 @@ class World:
     def play(self) -> Books:
         self.front.start(self)
         for agents in self.workload.crowds:
-            for number in range(agents.agents):
-                caller = f"{agents.name}{number % agents.callers}"
-                self.at(self.random.uniform(0, self.workload.ramp_seconds), self.begin, agents, caller)
+            if agents.closed:
+                for caller in self._callers(agents):
+                    self.at(self.random.uniform(0, self.workload.ramp_seconds), self.begin, agents, caller)
+            elif agents.burst_seconds:
+                self.at(agents.burst_seconds / 2, self._burst, agents)
+            else:
+                self.at(self._wait(agents), self._arrival, agents)
         self.at(self.workload.warm_up_seconds, self._sample)
         until = self.workload.seconds
         while True:
@@ -138,13 +145,30 @@ class World:
 
     # ---- agents
 
-    def begin(self, agents: Agents, caller: str) -> None:
-        room = self.workload.context_tokens_max * 0.9
-        own = min(agents.context(self.random), round(room) - self.workload.shared_tokens)
+    @staticmethod
+    def _callers(agents: Agents) -> list[str]:
+        return [f"{agents.name}{number % agents.callers}" for number in range(agents.agents)]
+
+    def _wait(self, agents: Agents) -> float:
+        return self.arrivals.expovariate(agents.arrivals_per_minute / 60)
+
+    def _arrival(self, agents: Agents) -> None:
+        self.begin(agents, self.arrivals.choice(self._callers(agents)))
+        self.at(self.now + self._wait(agents), self._arrival, agents)
+
+    def _burst(self, agents: Agents) -> None:
+        for caller in self._callers(agents):
+            self.at(self.now + self.arrivals.uniform(0, 1), self.begin, agents, caller)
+        self.at(self.now + agents.burst_seconds, self._burst, agents)
+
+    def begin(self, agents: Agents, caller: str, parent: Run | None = None) -> None:
+        before = (self.head,) if parent is None else parent.prompt
+        room = round(self.workload.context_tokens_max * 0.9) - sum(segment.tokens for segment in before)
+        own = min(agents.context(self.random), room)
         run = Run(
             f"r{next(self.numbers)}", agents, caller, self.now, agents.tool_calls(self.random),
-            BYTES_PER_TOKEN * self.random.lognormvariate(0, BYTES_SPREAD), (self.head, Segment(next(self.numbers), max(1, own))),
-            dies=agents.dying > 0 and self.random.random() < agents.dying,
+            BYTES_PER_TOKEN * self.random.lognormvariate(0, BYTES_SPREAD), (*before, Segment(next(self.numbers), max(1, own))),
+            dies=agents.dying > 0 and self.random.random() < agents.dying, parent=parent,
         )  # fmt: skip
         self.ready(run)
 
@@ -176,21 +200,44 @@ class World:
 
     def _answered(self, turn: Turn, output: Finished) -> None:
         run, agents = turn.run, turn.run.agents
+        fork = agents.fork if run.turns == 0 else None
         run.turns += 1
         run.context_tokens = turn.prompt_tokens + turn.answer_tokens
         room = self.workload.context_tokens_max - agents.result_tokens - self.workload.answer_tokens_max
         calls = run.tools_left > 0 and run.context_tokens < room
+        seconds = 0.0
         if calls:
-            turn.tool, seconds = agents.pause(self.random)
-        else:
-            seconds = 0.0
+            turn.tool, seconds = agents.pause(self.random) if fork is None else (fork.name, 0.0)
         self.front.finished(turn, output)
         self.books.turn(agents.name, self.now, turn.first - turn.ready, output)
         if not calls:
-            self.books.run(agents.name, run.caller, self.now, self.now - run.began)
-            think = agents.think_seconds * self.random.uniform(0.5, 1.5) if agents.think_seconds else 0.001
-            self.at(self.now + think, self.begin, agents, run.caller)
+            self._ended(run)
         elif not run.dies:
             run.tools_left -= 1
-            run.prompt = (*run.prompt, *turn.answer, Segment(next(self.numbers), agents.result_tokens))
-            self.at(self.now + seconds, self.ready, run)
+            run.prompt = (*run.prompt, *turn.answer)
+            if fork is not None:
+                self._fork(run, fork)
+            else:
+                self._result(run)
+                self.at(self.now + seconds, self.ready, run)
+
+    def _ended(self, run: Run) -> None:
+        agents, parent = run.agents, run.parent
+        self.books.run(agents.name, run.caller, self.now, self.now - run.began)
+        if parent is not None:
+            parent.children -= 1
+            self._result(parent)
+            if parent.children == 0:
+                self.at(self.now, self.ready, parent)
+        elif agents.closed:
+            think = agents.think_seconds * self.random.uniform(0.5, 1.5) if agents.think_seconds else 0.001
+            self.at(self.now + think, self.begin, agents, run.caller)
+
+    def _fork(self, run: Run, fork: Agents) -> None:
+        run.children = run.agents.forks
+        for _ in range(run.children):
+            self.begin(fork, run.caller, run)
+
+    def _result(self, run: Run) -> None:
+        """What a tool gave back is part of its context now."""
+        run.prompt = (*run.prompt, Segment(next(self.numbers), run.agents.result(self.random)))
