@@ -29,6 +29,7 @@ class EngineOptions(Struct, frozen=True):
     decode_step_seconds: float = 0.008
     priority: Priority = "off"
     cache_report: bool = True  # SGLang's --enable-cache-report: cached_tokens in usage
+    stream_interval: int = 1  # chunks of so many tokens are sent together
     health_seconds: float | None = None  # None: as the flavour does, divided by `speed`
     labels: tuple[str, ...] = ("negative", "neutral", "positive")  # of POST /classify
     faults: str = "{}"  # as the body of POST /_fake

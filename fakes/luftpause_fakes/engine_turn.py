@@ -79,7 +79,7 @@ class TurnResponse:
             await self._start(send, "text/event-stream; charset=utf-8")
         async for output in self._outputs():
             match output:
-                case Token(number=number):
+                case Token(number=number) if self._said_now(number):
                     await self._start(send, "text/event-stream; charset=utf-8")
                     upto = math.ceil(len(deltas) * number / request.answer_tokens)
                     parts: list[bytes] = [writer.head()] if number == 1 else []
@@ -87,11 +87,17 @@ class TurnResponse:
                     sent = upto
                     if parts:
                         await _send(send, b"".join(parts))
+                case Token():
+                    pass
                 case Finished():
                     self._finished(output)
                     await _send(send, writer.end(output), more=False)
                 case Refused(reason=reason):
                     await self._refused(send, self._state.flavour.queue_full(reason))
+
+    def _said_now(self, number: int) -> bool:
+        """SGLang and vLLM can send several tokens' chunks together (`--stream-interval`); the first and the last are never late."""
+        return number in {1, self._turn.request.answer_tokens} or number % self._state.options.stream_interval == 0
 
     async def _at_once(self, send: Send) -> None:
         await self._faults_at(0)

@@ -37,6 +37,7 @@ def fake_engine(
         typer.Option(help="Heed the body's `priority`: sglang, higher goes first; vllm, lower goes first."),
     ] = "off",
     cache_report: Annotated[bool, typer.Option(help="Tell cached_tokens in usage.")] = True,
+    stream_interval: Annotated[int, typer.Option(min=1, help="Send the chunks of so many tokens together, as real engines can.")] = 1,
     health_seconds: Annotated[
         float | None, typer.Option(min=0, help="How long /health takes; not given: as the flavour does (sglang: 1 s / speed).")
     ] = None,
@@ -88,6 +89,7 @@ def fake_engine(
         decode_step_seconds=decode_seconds,
         priority=priority,
         cache_report=cache_report,
+        stream_interval=stream_interval,
         health_seconds=health_seconds,
         faults=faults,
     )

@@ -217,7 +217,7 @@ async def test_it_ends_within_a_second_with_status_0_though_a_stream_is_open() -
         busy = asyncio.create_task(http.post("/v1/chat/completions", json=body("[answer=5000]", stream=True)))
         await until(http, lambda shown: shown["running"] == 1)
         process.terminate()
-        assert await process.ended(3) == 0
+        assert await process.ended() == 0
         with pytest.raises(httpx.HTTPError):
             await busy
     assert process.logged() == ""
@@ -247,3 +247,22 @@ async def test_several_engines_have_a_port_each_and_own_queues_on_one_gpu() -> N
             await asyncio.gather(*asking, return_exceptions=True)
     assert (other["running"], other["waiting"], other["turns"]) == (0, 0, 0)
     assert 0 <= shown["late"]["seconds_max"] <= shown["late"]["seconds"]
+
+
+async def test_chunks_of_several_tokens_can_come_together_without_any_being_lost() -> None:
+    async def chunks(*options: str) -> list[bytes]:
+        async with (
+            running("fake-engine", "--port", "0", "--decode-seconds", "0.02", *options) as process,
+            httpx.AsyncClient(base_url=process.at["http"], trust_env=False) as http,
+            http.stream("POST", "/v1/chat/completions", json=body("Herons? [answer=40]", stream=True)) as answer,
+        ):
+            return [part async for part in answer.aiter_raw()]
+
+    def said(parts: list[bytes]) -> str:
+        lines = [line for line in b"".join(parts).decode().splitlines() if "{" in line]
+        return "".join(json.loads(line.removeprefix("data: "))["choices"][0]["delta"].get("content") or "" for line in lines)
+
+    single, together = await asyncio.gather(chunks(), chunks("--stream-interval", "16"))
+    assert said(single) == said(together)
+    assert len(said(together)) == 160
+    assert len(together) <= 6
