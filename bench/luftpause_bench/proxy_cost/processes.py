@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from luftpause_bench.proc import cpu_seconds, memory_bytes
 from luftpause_bench.proxy_cost.proxies import Command, Variant
 
 READY_SECONDS = 60.0
@@ -84,10 +85,10 @@ class Running:
 
     def cpu_seconds(self) -> list[float]:
         """Of each of its processes with their children, so far."""
-        return [sum(_cpu_seconds(pid) for pid in _family(process.pid)) for process in self.processes]
+        return [cpu_seconds(process.pid) for process in self.processes]
 
     def memory_bytes(self) -> int:
-        return sum(_memory_bytes(pid) for process in self.processes for pid in _family(process.pid))
+        return sum(memory_bytes(process.pid) for process in self.processes)
 
     def stop(self) -> None:
         for process in reversed(self.processes):
@@ -131,45 +132,3 @@ def _free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-# ---- /proc ----------------------------------------------------------------------------------------------------------
-
-
-def _family(pid: int) -> list[int]:
-    """A process and all that descend from it."""
-    found = [pid]
-    for each in found:
-        for task in _tasks(each):
-            try:
-                found += [int(kid) for kid in (task / "children").read_text().split()]
-            except OSError:
-                continue
-    return found
-
-
-def _tasks(pid: int) -> list[Path]:
-    try:
-        return list(Path(f"/proc/{pid}/task").iterdir())
-    except OSError:
-        return []
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Time on a core of all its threads: waiting for one does not count."""
-    total = 0
-    for task in _tasks(pid):
-        try:
-            total += int((task / "schedstat").read_text().split()[0])
-        except (OSError, IndexError):
-            continue
-    return total / 1e9
-
-
-def _memory_bytes(pid: int) -> int:
-    """What is its own: shared libraries don't count twice."""
-    try:
-        rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(row.split()[1]) * 1024 for row in rows if row.startswith(("Private_Clean:", "Private_Dirty:")))

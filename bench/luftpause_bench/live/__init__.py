@@ -1,0 +1,1 @@
+"""Benchmarks with real processes on loopback: what do they share?"""

@@ -1,0 +1,1 @@
+"""How much can one machine hold, and what does it take?"""
