@@ -30,6 +30,7 @@ class Run:
     tools_left: int
     bytes_per_token: float
     prompt: tuple[Segment, ...]
+    chance: Random
     dies: bool = False
     parent: "Run | None" = None
     children: int = 0  # that have not ended
@@ -77,9 +78,9 @@ class World:
     turns: dict[str, Turn] = field(default_factory=dict)  # in flight
 
     def __post_init__(self) -> None:
-        self.random = Random(self.seed * 7919 + 13)
         self.arrivals = Random(self.seed * 7907 + 11)  # apart: the same with every front
         self.numbers = count(1)
+        self._agents = count(1)
         self.agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self.names = tuple(f"e{number}" for number in range(self.workload.engines))
         self.engines = {name: Engine(self.workload.engine, each_token=False) for name in self.names}
@@ -93,7 +94,8 @@ class World:
         for agents in self.workload.crowds:
             if agents.closed:
                 for caller in self._callers(agents):
-                    self.at(self.random.uniform(0, self.workload.ramp_seconds), self.begin, agents, caller)
+                    chance = self._chance(agents)
+                    self.at(chance.uniform(0, self.workload.ramp_seconds), self.begin, agents, caller, chance)
             elif agents.burst_seconds:
                 self.at(agents.burst_seconds / 2, self._burst, agents)
             else:
@@ -149,26 +151,30 @@ class World:
     def _callers(agents: Agents) -> list[str]:
         return [f"{agents.name}{number % agents.callers}" for number in range(agents.agents)]
 
+    def _chance(self, agents: Agents) -> Random:
+        """Of one agent alone: what its runs are like is the same with every front, which would be noise between them else."""
+        return Random(f"{self.seed} {agents.name} {next(self._agents)}")
+
     def _wait(self, agents: Agents) -> float:
         return self.arrivals.expovariate(agents.arrivals_per_minute / 60)
 
     def _arrival(self, agents: Agents) -> None:
-        self.begin(agents, self.arrivals.choice(self._callers(agents)))
+        self.begin(agents, self.arrivals.choice(self._callers(agents)), self._chance(agents))
         self.at(self.now + self._wait(agents), self._arrival, agents)
 
     def _burst(self, agents: Agents) -> None:
         for caller in self._callers(agents):
-            self.at(self.now + self.arrivals.uniform(0, 1), self.begin, agents, caller)
+            self.at(self.now + self.arrivals.uniform(0, 1), self.begin, agents, caller, self._chance(agents))
         self.at(self.now + agents.burst_seconds, self._burst, agents)
 
-    def begin(self, agents: Agents, caller: str, parent: Run | None = None) -> None:
+    def begin(self, agents: Agents, caller: str, chance: Random, parent: Run | None = None) -> None:
         before = (self.head,) if parent is None else parent.prompt
         room = round(self.workload.context_tokens_max * 0.9) - sum(segment.tokens for segment in before)
-        own = min(agents.context(self.random), room)
+        own = min(agents.context(chance), room)
         run = Run(
-            f"r{next(self.numbers)}", agents, caller, self.now, agents.tool_calls(self.random),
-            BYTES_PER_TOKEN * self.random.lognormvariate(0, BYTES_SPREAD), (*before, Segment(next(self.numbers), max(1, own))),
-            dies=agents.dying > 0 and self.random.random() < agents.dying, parent=parent,
+            f"r{next(self.numbers)}", agents, caller, self.now, agents.tool_calls(chance),
+            BYTES_PER_TOKEN * chance.lognormvariate(0, BYTES_SPREAD), (*before, Segment(next(self.numbers), max(1, own))), chance,
+            dies=agents.dying > 0 and chance.random() < agents.dying, parent=parent,
         )  # fmt: skip
         self.ready(run)
 
@@ -176,7 +182,7 @@ class World:
         """Its next turn is asked for."""
         agents = run.agents
         low, high = agents.call_tokens if run.tools_left > 0 else agents.final_tokens
-        tokens = max(2, min(self.workload.answer_tokens_max, self.random.randint(low, max(low, high))))
+        tokens = max(2, min(self.workload.answer_tokens_max, run.chance.randint(low, max(low, high))))
         answer = (Segment(next(self.numbers), tokens),)
         prompt_tokens = sum(segment.tokens for segment in run.prompt)
         run.context_tokens = prompt_tokens
@@ -207,7 +213,7 @@ class World:
         calls = run.tools_left > 0 and run.context_tokens < room
         seconds = 0.0
         if calls:
-            turn.tool, seconds = agents.pause(self.random) if fork is None else (fork.name, 0.0)
+            turn.tool, seconds = agents.pause(run.chance) if fork is None else (fork.name, 0.0)
         self.front.finished(turn, output)
         self.books.turn(agents.name, self.now, turn.first - turn.ready, output)
         if not calls:
@@ -230,14 +236,14 @@ class World:
             if parent.children == 0:
                 self.at(self.now, self.ready, parent)
         elif agents.closed:
-            think = agents.think_seconds * self.random.uniform(0.5, 1.5) if agents.think_seconds else 0.001
-            self.at(self.now + think, self.begin, agents, run.caller)
+            think = agents.think_seconds * run.chance.uniform(0.5, 1.5) if agents.think_seconds else 0.001
+            self.at(self.now + think, self.begin, agents, run.caller, run.chance)
 
     def _fork(self, run: Run, fork: Agents) -> None:
         run.children = run.agents.forks
         for _ in range(run.children):
-            self.begin(fork, run.caller, run)
+            self.begin(fork, run.caller, Random(run.chance.random()), run)
 
     def _result(self, run: Run) -> None:
         """What a tool gave back is part of its context now."""
-        run.prompt = (*run.prompt, Segment(next(self.numbers), run.agents.result(self.random)))
+        run.prompt = (*run.prompt, Segment(next(self.numbers), run.agents.result(run.chance)))
