@@ -95,8 +95,9 @@ def refuse(d: Draft, turn: Turn, refusal: Refusal) -> None:
 
 def drop_waiting(d: Draft, turn: Turn) -> None:
     """Take a turn that is held (or about to be) out of everything that knows it."""
-    dequeue(d, turn)
-    waits_no_more(d, turn)
+    if turn.queue is not None:
+        dequeue(d, turn, turn.queue)
+        waits_no_more(d, turn)
     if turn.phase is TurnPhase.IDENTIFYING:
         d.identifying = d.identifying.remove(turn.id)
     if turn.id in d.turns:
@@ -110,7 +111,8 @@ def drop_waiting(d: Draft, turn: Turn) -> None:
 
 
 def waits_no_more(d: Draft, turn: Turn) -> None:
-    if turn.hold_until and turn.queue is not None:
+    """For a turn that is in a queue."""
+    if turn.hold_until:
         disarm(d, turn.hold_until, Timer.HOLD, turn.id)
 
 
@@ -132,7 +134,9 @@ def requeue(d: Draft, turns: Iterable[Turn]) -> None:
     for turn in turns:
         key = queue_key(d, turn) if turn.phase is TurnPhase.HELD else turn.queue
         if key is not None and key != turn.queue:
-            put_turn(d, enqueue(d, dequeue(d, turn, counted=False), key, counted=False))
+            if turn.queue is not None:
+                dequeue(d, turn, turn.queue, counted=False)
+            put_turn(d, enqueue(d, turn, key, counted=False))
             keys[key] = None
     for key in keys:
         d.stale = d.stale.add(key)

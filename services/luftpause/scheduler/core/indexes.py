@@ -26,6 +26,7 @@ from luftpause.scheduler.core.policies import POLICIES, Learned, Policy
 
 NOBODY = Caller()
 NOTHING_DUE: Second = Map()
+LAST_EXACT = Timer.LOST.value
 _BECOME = object.__dict__["__class__"].__set__  # a plain assignment is refused where the class is frozen
 
 
@@ -65,20 +66,22 @@ def bump(d: Draft, counter: str, by: int = 1) -> None:
 
 
 def arm(d: Draft, at: float, timer: Timer, of: str, detail: str = "") -> None:
-    if timer <= Timer.LOST:
-        d.timers = d.timers.add((at, int(timer), of, detail))
+    number = timer._value_  # a plain int: the enum's own hash is another
+    if number <= LAST_EXACT:
+        d.timers = d.timers.add((at, number, of, detail))
         return
     second = ceil(at)
     due = d.wheel.get(second)
     if due is None:
         due = NOTHING_DUE
         d.seconds = d.seconds.add(second)
-    d.wheel = d.wheel.set(second, due.set((at, int(timer), of, detail), True))
+    d.wheel = d.wheel.set(second, due.set((at, number, of, detail), True))
 
 
 def disarm(d: Draft, at: float, timer: Timer, of: str, detail: str = "") -> None:
-    item = (at, int(timer), of, detail)
-    if timer <= Timer.LOST:
+    number = timer._value_
+    item = (at, number, of, detail)
+    if number <= LAST_EXACT:
         d.timers = d.timers.remove(item)
         return
     second = ceil(at)
@@ -149,15 +152,24 @@ def count_caller(d: Draft, flow: str, *, in_flight: int = 0, held: int = 0) -> N
     """Keeps the order of the flows that have held turns."""
     old = d.callers.get(flow, NOBODY)
     new = Caller(old.in_flight + in_flight, old.held + held)
+    if old.held or new.held:
+        new = _ranked(d, flow, old, new)
+    if new.in_flight or new.held:
+        d.callers = d.callers.set(flow, new)
+    elif flow in d.callers:
+        d.callers = d.callers.delete(flow)
+
+
+def _ranked(d: Draft, flow: str, old: Caller, new: Caller) -> Caller:
+    """The caller at its place in the order, if it still has one."""
     rank = d.policy.flow_key(d, flow, new)
     if old.held and (rank != old.rank or not new.held):
         d.ranks = d.ranks.remove((old.rank, flow))
-    if new.held and (rank != old.rank or not old.held):
+    if not new.held:
+        return new
+    if rank != old.rank or not old.held:
         d.ranks = d.ranks.add((rank, flow))
-    if new.in_flight or new.held:
-        d.callers = d.callers.set(flow, Caller(new.in_flight, new.held, rank))
-    elif flow in d.callers:
-        d.callers = d.callers.delete(flow)
+    return Caller(new.in_flight, new.held, rank)
 
 
 def heed(d: Draft, learned: Learned) -> None:

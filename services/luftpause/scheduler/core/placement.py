@@ -14,7 +14,6 @@ from luftpause.scheduler.core.holding import (
     queue_key,
     refuse,
     requeue_lanes,
-    strict_home,
     waits_no_more,
 )
 from luftpause.scheduler.core.indexes import (
@@ -34,7 +33,7 @@ from luftpause.scheduler.core.indexes import (
 from luftpause.scheduler.core.model import GENERATIVE, Health, Lane, QueueKey, Replica, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.order import Candidate, next_turn, waits_for
 from luftpause.scheduler.core.queues import bound_home, dequeue
-from luftpause.scheduler.core.runs import follow, forget_unused, lane_of, move_home, put_run, with_lane
+from luftpause.scheduler.core.runs import follow, forget_unused, lane_of, move_home, phase_of, put_run, with_lane
 from luftpause.scheduler.core.verdicts import Refusal, candidates, verdict
 
 CLASSES = tuple([int(turn_class) for turn_class in TurnClass])  # 0, 1: first comes first
@@ -57,7 +56,7 @@ def settle(d: Draft) -> None:
             return
         turn = d.turns[best[3]]
         key = turn.queue or queue_key(d, turn)
-        place(d, turn, bound_home(d, key) or choose(d, turn, key, candidates(d, key)))
+        place(d, turn, key, bound_home(d, key) or choose(d, turn, key, candidates(d, key)))
 
 
 def _place_owed(d: Draft) -> bool:
@@ -72,7 +71,8 @@ def _place_owed(d: Draft) -> bool:
             continue
         found = next_turn(d, replica, int(TurnClass.BATCH), admitted_as=TurnClass.INTERACTIVE)
         if found is not None:
-            place(d, d.turns[found[3]], name)
+            turn = d.turns[found[3]]
+            place(d, turn, turn.queue or queue_key(d, turn), name)
             return True
     return False
 
@@ -113,6 +113,9 @@ def _may_take(d: Draft, name: str, first_class: int) -> bool:
 
 def choose(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> str:
     """The replica among `able` that it goes to now; empty if none admits it."""
+    if len(able) == 1:
+        replica = able[0]
+        return replica.name if d.policy.opens(d, replica, key) is None and d.policy.admits(d, replica, turn) is None else ""
     admitting = [replica for replica in able if d.policy.opens(d, replica, key) is None and d.policy.admits(d, replica, turn) is None]
     if not admitting:
         return ""
@@ -128,7 +131,7 @@ def place_or_hold(d: Draft, turn: Turn) -> None:
     """A turn that is in no queue: place it, hold it or refuse it."""
     key = queue_key(d, turn)
     able = candidates(d, key)
-    judged = verdict(d, key, able)
+    judged = None if able and d.open else verdict(d, key, able)
     if isinstance(judged, Refusal):
         refuse(d, turn, judged)
         forget_unused(d, turn.run)
@@ -137,7 +140,7 @@ def place_or_hold(d: Draft, turn: Turn) -> None:
     elif (d.dirty and d.queue_keys.size) or (d.settings.batch_min_share and _owed(d, turn, able)):
         _hold_in_order(d, turn, key, able)
     elif name := choose(d, turn, key, able):
-        place(d, turn, name)
+        place(d, turn, key, name)
     else:
         hold_new(d, turn, key, full_reason(d, turn, key, able))
 
@@ -180,20 +183,24 @@ def full_reason(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> Hol
 # ---- placing ----------------------------------------------------------------------------------------------------
 
 
-def place(d: Draft, turn: Turn, name: str) -> None:
-    """Give the turn to this replica."""
-    strict = (turn.queue.home if turn.queue else strict_home(d, turn)) == name
+def place(d: Draft, turn: Turn, key: QueueKey, name: str) -> None:
+    """Give the turn to this replica. `key`: where it may go; it need not be held."""
+    now, queue = d.now, turn.queue
     if d.settings.batch_min_share and turn.kind == GENERATIVE:
         _share(d, turn, name)
-    replica = d.replicas[name]
-    waits_no_more(d, turn)
     d.places_left -= 1
-    held_seconds = max(d.now - turn.arrived, 0.0) if turn.reason is not None else 0.0
+    if queue is not None:
+        waits_no_more(d, turn)
+    held_seconds = max(now - turn.arrived, 0.0) if turn.reason is not None else 0.0
     turn = replace(
-        turn, phase=TurnPhase.IN_FLIGHT, replica=name, placed=d.now, expires=d.now + d.settings.turn_timeout_seconds, report=replica.report,
-        held_seconds=held_seconds, strict=strict,
+        turn, phase=TurnPhase.IN_FLIGHT, replica=name, placed=now, expires=now + d.settings.turn_timeout_seconds,
+        report=d.replicas[name].report, held_seconds=held_seconds, strict=key.home == name, queue=None,
     )  # fmt: skip
-    turn = count_in_flight(d, dequeue(d, turn, in_flight=1))
+    if queue is not None:
+        dequeue(d, turn, queue, in_flight=1)
+    else:
+        count_caller(d, turn.flow, in_flight=1)
+    turn = count_in_flight(d, turn)
     bump(d, "placed")
     d.decisions.append(placed(d, turn))
 
@@ -228,17 +235,17 @@ def count_in_flight(d: Draft, turn: Turn, *, counted_now: bool = True) -> Turn:
         put_replica(d, replace(replica, passes=replica.passes + 1))
     arm(d, turn.expires, Timer.TURN, turn.id)
     if generative:
-        turn = _run_generates(d, turn)
+        turn = _run_generates(d, turn, replica)
     put_turn(d, turn)
     if d.policy.placed is not None:
         heed(d, d.policy.placed(d, turn))
     return turn
 
 
-def _run_generates(d: Draft, turn: Turn) -> Turn:
+def _run_generates(d: Draft, turn: Turn, replica: Replica) -> Turn:
     """Its lane generates at the turn's replica from now on. Returns the turn with its number in the run."""
     run = d.runs[turn.run]
-    before = run.lanes
+    before, in_flight = run.lanes, run.in_flight + 1
     if turn.turn_seq == 0:
         turn = replace(turn, turn_seq=run.turn_seq + 1)
         run = follow(d, run, turn)
@@ -248,12 +255,12 @@ def _run_generates(d: Draft, turn: Turn) -> Turn:
         turn_seq = turn.turn_seq
         if lane.home and lane.home != turn.replica:
             bump(d, "moved")
-        home = turn.replica if turn.placed >= replica_of(d, turn.replica).since else ""  # that is how an earlier scheduler knew it
+        home = turn.replica if turn.placed >= replica.since else ""  # that is how an earlier scheduler knew it
         lane = move_home(d, lane, home)
-    lane = replace(lane, in_flight=lane.in_flight + 1, turn_seq=turn_seq)
+    lanes = with_lane(run, replace(lane, in_flight=lane.in_flight + 1, turn_seq=turn_seq))
     run = replace(
-        run, lanes=with_lane(run, lane), in_flight=run.in_flight + 1, turn_seq=max(run.turn_seq, turn.turn_seq), seen=d.now,
-        held=run.held.delete(turn.id) if turn.id in run.held else run.held,
+        run, lanes=lanes, in_flight=in_flight, turn_seq=max(run.turn_seq, turn.turn_seq), seen=d.now,
+        held=run.held.delete(turn.id) if turn.id in run.held else run.held, phase=phase_of(in_flight, lanes),
     )  # fmt: skip
     run = put_run(d, run)
     if run.held:

@@ -39,13 +39,8 @@ def enqueue(d: Draft, turn: Turn, key: QueueKey, *, counted: bool = True) -> Tur
     return turn
 
 
-def dequeue(d: Draft, turn: Turn, *, in_flight: int = 0, counted: bool = True) -> Turn:
-    """The turn no longer waits in its queue (and is in flight if that is 1). Returns it, not stored."""
-    key = turn.queue
-    if key is None:
-        if in_flight:
-            count_caller(d, turn.flow, in_flight=in_flight)
-        return turn
+def dequeue(d: Draft, turn: Turn, key: QueueKey, *, in_flight: int = 0, counted: bool = True) -> None:
+    """The turn no longer waits in this queue (and is in flight if that is 1)."""
     queue = d.queues[key]
     flow = queue.flows[turn.flow]
     shrunk = flow.remove((turn.place, turn.id))
@@ -65,7 +60,6 @@ def dequeue(d: Draft, turn: Turn, *, in_flight: int = 0, counted: bool = True) -
         if d.policy.waits is not None:
             d.policy_state = d.policy.waits(d, turn, -1)
         count_caller(d, turn.flow, in_flight=in_flight, held=-1)
-    return replace(turn, queue=None)
 
 
 def _moved_head(heads: Flow, flow: str, old: Flow, new: Flow) -> Flow:
@@ -80,7 +74,9 @@ def _moved_head(heads: Flow, flow: str, old: Flow, new: Flow) -> Flow:
 
 def bound_home(d: Draft, key: QueueKey) -> str:
     """The home that this queue's turns must go to; empty if there is none, or it can't serve them any more."""
-    replica = d.replicas.get(key.home) if key.home else None
+    if not key.home:
+        return ""
+    replica = d.replicas.get(key.home)
     if replica is None or replica.health is Health.UNHEALTHY:
         return ""
     if serves(replica, key.kind, key.model, key.api):

@@ -7,7 +7,7 @@ from luftpause.scheduler.core.events import Kind, ToolCallSeen, TurnRequested
 from luftpause.scheduler.core.holding import queue_key, refuse
 from luftpause.scheduler.core.identity import Identity, answered, by_ids, carried, id_key, resolve
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, put_dataplane, put_turn
-from luftpause.scheduler.core.model import GENERATIVE, Run, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.model import GENERATIVE, IdKey, Run, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.placement import place_or_hold, placed
 from luftpause.scheduler.core.queues import servers_of
 from luftpause.scheduler.core.runs import put_run, run_key, store_run
@@ -21,9 +21,9 @@ def requested(d: Draft, e: TurnRequested) -> None:
     known = d.turns.get(e.turn)
     if known is not None and _asked_again(d, known, e):
         return
-    turn = _turn(e)
-    identity = resolve(d, e, turn.id_keys) if e.kind is Kind.GENERATIVE else Identity(e.run)
-    turn = replace(turn, run_id=identity.run or e.fresh_run, stated=identity.stated, kept_home=identity.home)
+    ids, keys = _carried_ids(e) if e.tool_call_ids else ((), ())
+    identity = resolve(d, e, keys) if e.kind is Kind.GENERATIVE else Identity(e.run)
+    turn = _turn(d, e, identity, ids, keys)
     if (turn.kind, turn.model) not in d.servers and not (d.patterns and servers_of(d, turn.kind, turn.model)):
         judged = verdict(d, key := queue_key(d, turn), candidates(d, key))
         if isinstance(judged, Refusal):  # before it is registered anywhere
@@ -42,17 +42,23 @@ def requested(d: Draft, e: TurnRequested) -> None:
         admit(d, turn)
 
 
-def _turn(e: TurnRequested) -> Turn:
-    ids, keys = e.tool_call_ids, ()
-    if ids:
-        ids = tuple([id_ for id_ in ids if id_])
-        keys = tuple([key for id_ in ids if (key := id_key(e.principal, e.caller, id_, e.head_digest)) is not None])
+def _carried_ids(e: TurnRequested) -> tuple[tuple[str, ...], tuple[IdKey, ...]]:
+    """The ids that the request carries, and where those that say something are looked up."""
+    ids = tuple([id_ for id_ in e.tool_call_ids if id_])
+    return ids, tuple([key for id_ in ids if (key := id_key(e.principal, e.caller, id_, e.head_digest)) is not None])
+
+
+def _turn(d: Draft, e: TurnRequested, identity: Identity, ids: tuple[str, ...], keys: tuple[IdKey, ...]) -> Turn:
+    """The turn in one go: each copy of it with another field would cost a third of a microsecond."""
+    principal, caller, run = e.principal, e.caller, identity.run or e.fresh_run
+    arrived = e.arrived if 0.0 < e.arrived < e.now else e.now
+    hold_seconds = d.settings.hold_seconds_max
     return Turn(
-        id=e.turn, attempt=e.attempt, dataplane=e.dataplane, run="", run_id=e.fresh_run, model=e.model, kind=e.kind.value,
-        turn_class=e.turn_class, caller=e.caller, principal=e.principal, flow=run_key(e.principal, e.caller) if e.principal else e.caller,
-        arrived=e.arrived if 0.0 < e.arrived < e.now else e.now, api=e.api, parent=e.parent, ids=ids, id_keys=keys,
-        head_digest=e.head_digest, body_hash=e.body_hash, body_bytes=e.body_bytes,
-        without=tuple(sorted(set(e.without))) if e.without else (),
+        id=e.turn, attempt=e.attempt, dataplane=e.dataplane, run=run_key(principal, run) if e.kind is Kind.GENERATIVE else "", run_id=run,
+        model=e.model, kind=e.kind._value_, turn_class=e.turn_class, caller=caller, principal=principal,
+        flow=run_key(principal, caller) if principal else caller, arrived=arrived, api=e.api, parent=e.parent, stated=identity.stated,
+        ids=ids, id_keys=keys, head_digest=e.head_digest, body_hash=e.body_hash, body_bytes=e.body_bytes, kept_home=identity.home,
+        without=tuple(sorted(set(e.without))) if e.without else (), hold_until=0.0 if hold_seconds is None else arrived + hold_seconds,
     )  # fmt: skip
 
 
@@ -81,17 +87,13 @@ def refuse_id(d: Draft, e: TurnRequested) -> None:
 def admit(d: Draft, turn: Turn) -> None:
     """Its run is known now: place it or hold it."""
     asked = turn.arrived
-    if d.settings.hold_seconds_max is not None:
-        turn = replace(turn, hold_until=asked + d.settings.hold_seconds_max)
     twin = twin_of(d, turn) if d.twins else None
     if twin is not None:
         turn = replace(turn, arrived=min(twin.arrived, turn.arrived))
     if turn.kind == GENERATIVE:
-        key = run_key(turn.principal, turn.run_id)
-        turn = replace(turn, run=key)
-        run = d.runs.get(key)
+        run = d.runs.get(turn.run)
         if run is None:
-            run = Run(key, turn.run_id, turn.principal, turn.caller, turn.turn_class, turn.parent, seen=d.now, asked=asked, born=asked)
+            run = Run(turn.run, turn.run_id, turn.principal, turn.caller, turn.turn_class, turn.parent, seen=d.now, asked=asked, born=asked)
             put_run(d, carried(d, run, turn))
         else:
             asked = max(asked, run.asked)
@@ -120,7 +122,7 @@ def _wait_for_ids(d: Draft, turn: Turn) -> None:
     d.identifying = d.identifying.add(turn.id)
     if d.open:
         arm(d, d.now + d.settings.identity_grace_seconds, Timer.IDENTITY, turn.id)
-    put_turn(d, replace(turn, phase=TurnPhase.IDENTIFYING, reason=HoldReason.IDENTITY))
+    put_turn(d, replace(turn, run="", phase=TurnPhase.IDENTIFYING, reason=HoldReason.IDENTITY))
     bump(d, f"held/{HoldReason.IDENTITY.value}")
     d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, "", HoldReason.IDENTITY))
 
@@ -143,7 +145,8 @@ def identify_all(d: Draft) -> None:
 def identified(d: Draft, turn: Turn, run: str) -> None:
     """The wait for ids is over; `run` empty: nobody knew them."""
     d.identifying = d.identifying.remove(turn.id)
-    admit(d, replace(turn, run_id=run or turn.run_id, phase=TurnPhase.HELD))
+    run = run or turn.run_id
+    admit(d, replace(turn, run_id=run, run=run_key(turn.principal, run) if turn.kind == GENERATIVE else "", phase=TurnPhase.HELD))
 
 
 def tool_call_seen(d: Draft, e: ToolCallSeen) -> None:

@@ -33,7 +33,7 @@ def with_lane(run: Run, lane: Lane) -> tuple[Lane, ...]:
 def put_run(d: Draft, run: Run) -> Run:
     """Store it, with its phase worked out and counted."""
     old = d.runs.get(run.key)
-    phase = phase_of(run)
+    phase = phase_of(run.in_flight, run.lanes)
     if phase != run.phase:
         run = replace(run, phase=phase)
     if old is None or old.phase != phase or old.turn_class is not run.turn_class:
@@ -54,11 +54,11 @@ def store_run(d: Draft, run: Run) -> None:
         put_run(d, run)
 
 
-def phase_of(run: Run) -> Phase:
+def phase_of(in_flight: int, lanes: tuple[Lane, ...]) -> Phase:
     """Generating wins over paused, paused over idle."""
-    if run.in_flight:
+    if in_flight:
         return "generating"
-    for lane in run.lanes:
+    for lane in lanes:
         if lane.branches:
             return "paused"
     return "idle"
@@ -67,9 +67,9 @@ def phase_of(run: Run) -> Phase:
 def _count_phase(d: Draft, old: Run | None, new: Run | None) -> None:
     counts = list(d.phases)
     if old is not None:
-        counts[phase_slot(old.phase, old.turn_class)] -= 1
+        counts[SLOTS[old.phase] + old.turn_class] -= 1
     if new is not None:
-        counts[phase_slot(new.phase, new.turn_class)] += 1
+        counts[SLOTS[new.phase] + new.turn_class] += 1
     d.phases = tuple(counts)
 
 
@@ -165,9 +165,10 @@ def move_home(d: Draft, lane: Lane, home: str) -> Lane:
     """The lane's prefix is elsewhere now: its paused branches will return there. Returns the lane, not stored."""
     if lane.home == home:
         return lane
-    held = sum(branch.reserves for branch in lane.branches)
-    reserve_places(d, lane.home, -held)
-    reserve_places(d, home, held)
+    if lane.branches:
+        held = sum(branch.reserves for branch in lane.branches)
+        reserve_places(d, lane.home, -held)
+        reserve_places(d, home, held)
     return replace(lane, home=home)
 
 
@@ -179,7 +180,7 @@ def follow(d: Draft, run: Run, turn: Turn) -> Run:
     its lane with the same conversation head; where either head is unknown they count as the same. So a sub-agent that starts under the
     same run id does not end its sibling's branch.
     """
-    if not any(lane.branches for lane in run.lanes):
+    if run.phase != "paused" and not _pauses(run):
         return run
     lanes: list[Lane] = []
     for lane in run.lanes:
@@ -193,6 +194,14 @@ def follow(d: Draft, run: Run, turn: Turn) -> Run:
                 kept.append(branch)
         lanes.append(lane if len(kept) == len(lane.branches) else replace(lane, branches=tuple(kept)))
     return replace(run, lanes=tuple(lanes))
+
+
+def _pauses(run: Run) -> bool:
+    """One of its lanes has a branch, whatever else generates."""
+    for lane in run.lanes:  # noqa: SIM110 (a generator costs three times as much)
+        if lane.branches:
+            return True
+    return False
 
 
 def _follows(turn: Turn, lane: Lane, branch: Branch) -> bool:

@@ -8,9 +8,10 @@ EMBEDDING = Kind.EMBEDDING.value
 
 
 def serves(replica: Replica, kind: str, model: str, api: str) -> bool:
-    if replica.removed or replica.models is None or not takes_kind(replica, kind):
+    models = replica.models
+    if replica.removed or models is None or not takes_kind(replica, kind):
         return False
-    return (model in replica.models or fits(replica.models, model)) and speaks(replica, kind, api)
+    return (model in models or fits(models, model)) and (not replica.apis or speaks(replica, kind, api))
 
 
 def speaks(replica: Replica, kind: str, api: str) -> bool:

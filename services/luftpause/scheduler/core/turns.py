@@ -17,7 +17,7 @@ from luftpause.scheduler.core.identity import answered
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, put_dataplane, put_replica, put_turn
 from luftpause.scheduler.core.model import Timer, Turn, TurnPhase
 from luftpause.scheduler.core.placement import place_or_hold, uncount
-from luftpause.scheduler.core.runs import forget_unused, lane_of, over, pause, put_run, store_run, with_lane
+from luftpause.scheduler.core.runs import forget_unused, lane_of, over, pause, phase_of, put_run, store_run, with_lane
 from luftpause.scheduler.core.twins import leave_twin
 
 FAILURES_COUNTED = frozenset({
@@ -47,7 +47,7 @@ def returned(d: Draft, e: TurnReturned) -> None:
         return
     bump(d, f"returned/{e.reason.value}")
     uncount(d, turn)
-    _run_rests(d, turn)
+    _run_rests(d, turn, goes_on=True)
     name = turn.replica
     turn = replace(turn, attempt=turn.attempt + 1, phase=TurnPhase.HELD, replica="", turn_seq=0, reason=None)
     if e.reason is ReturnReason.UNREACHABLE:  # what its lane does elsewhere binds it from now on
@@ -86,7 +86,6 @@ def finished(d: Draft, e: TurnFinished) -> None:
     uncount(d, turn, e)
     bump(d, "finished/paused" if e.paused else "finished/idle")
     _run_rests(d, turn, paused=e.paused and not turn.followed)
-    over(d, turn.run)
 
 
 def failed(d: Draft, e: TurnFailed) -> None:
@@ -103,8 +102,8 @@ def end(d: Draft, turn: Turn, reason: str) -> None:
     else:
         drop_waiting(d, turn)
         forget_unused(d, turn.run)
+        over(d, turn.run)
     bump(d, f"failed/{reason if reason in FAILURES_COUNTED else 'other'}")
-    over(d, turn.run)
 
 
 def expired(d: Draft, turn: Turn) -> None:
@@ -113,7 +112,6 @@ def expired(d: Draft, turn: Turn) -> None:
     bump(d, "expired")
     uncount(d, turn)
     _run_rests(d, turn, reported=False)
-    over(d, turn.run)
 
 
 def prolong(d: Draft, turn: Turn, until: float) -> None:
@@ -122,17 +120,24 @@ def prolong(d: Draft, turn: Turn, until: float) -> None:
     put_turn(d, replace(turn, expires=until))
 
 
-def _run_rests(d: Draft, turn: Turn, *, paused: bool = False, reported: bool = True) -> None:
-    """One turn less generates in its lane. `paused`: its answer ended in tool calls; not `reported`: nobody told how it ended."""
+def _run_rests(d: Draft, turn: Turn, *, paused: bool = False, reported: bool = True, goes_on: bool = False) -> None:
+    """
+    One turn less generates in its lane.
+
+    `paused`: its answer ended in tool calls; not `reported`: nobody told how it ended; `goes_on`: it is placed anew.
+    """
     run = d.runs.get(turn.run)
     lane = lane_of(run, turn.model) if run else None
     if run is None or lane is None:
         return
-    before = run.lanes
+    before, in_flight = run.lanes, run.in_flight - 1
     turn_seq = lane.turn_seq if reported else min(lane.turn_seq, turn.turn_seq - 1)
     lane = replace(lane, in_flight=lane.in_flight - 1, ended=d.now, turn_seq=turn_seq)
     if paused and not run.ended:
         lane = pause(d, run, lane, turn, d.now)
-    run = put_run(d, replace(run, lanes=with_lane(run, lane), in_flight=run.in_flight - 1, seen=d.now))
+    lanes = with_lane(run, lane)
+    run = put_run(d, replace(run, lanes=lanes, in_flight=in_flight, seen=d.now, phase=phase_of(in_flight, lanes)))
     if run.held:
         requeue_lanes(d, before, run)
+    if run.ended and not goes_on:
+        over(d, run.key)

@@ -42,12 +42,13 @@ RUN_ENDED = Refusal(409, "run_ended", "the run was ended while this turn was hel
 
 def candidates(d: Draft, key: QueueKey) -> list[Replica]:
     """Healthy replicas that these turns may go to now, in configured order."""
-    home = bound_home(d, key)
-    if home:
+    if key.home and (home := bound_home(d, key)):
         replica = d.replicas[home]
         return [replica] if replica.health is Health.HEALTHY and home not in key.suspect else []
     replicas = [d.replicas[name] for name in servers_of(d, key.kind, key.model)]
-    found = [replica for replica in replicas if replica.health is Health.HEALTHY and speaks(replica, key.kind, key.api)]
+    found = [
+        replica for replica in replicas if replica.health is Health.HEALTHY and (not replica.apis or speaks(replica, key.kind, key.api))
+    ]
     barred = key.without + key.unusable + key.suspect
     return [replica for replica in found if replica.name not in barred] if barred else found
 
