@@ -6,7 +6,7 @@ An `Attempt` is one placement of a turn. Until it passes the head on, the turn c
 from typing import TYPE_CHECKING, Final
 
 from luftpause.dataplane.answer_head import AnswerHead
-from luftpause.dataplane.connection import Connection
+from luftpause.dataplane.connection import Connection, Straight
 from luftpause.dataplane.gate import Verdict, judge, needs_look
 from luftpause.dataplane.observe import EventStream, Observer, Unread, WholeJson
 from luftpause.dataplane.passing import Emit, Passing
@@ -31,7 +31,7 @@ class Attempt:
 
     __slots__ = (
         "_conn", "_emit", "_head", "_looked_at", "_no", "_observer", "_raw", "_told_response", "_turn", "_until_close",
-        "deadline", "passed", "sent_at", "upstream",
+        "deadline", "passed", "sent_at", "straight", "upstream",
     )  # fmt: skip
 
     def __init__(self, turn: "Turn", conn: "Client") -> None:
@@ -48,6 +48,7 @@ class Attempt:
         self.passed = False  # the client has the head
         self.sent_at = 0.0
         self.deadline = NEVER
+        self.straight: Straight | None = None
         self.upstream: Connection | Connecting | None = None
 
     @property
@@ -107,6 +108,7 @@ class Attempt:
             self._end(b"", raw, payload)
         elif emit is None:
             self._conn.write(raw)
+            self._straighten(observer)
         else:
             kept = emit(raw, payload, False)
             if kept:
@@ -178,8 +180,14 @@ class Attempt:
                 self._conn.write_head(first + kept)
             elif kept:
                 self._conn.write(kept)
+            if self._emit is None:
+                self._straighten(self._observer)
 
     # ---- the answer goes on
+
+    def _straighten(self, observer: Observer) -> None:
+        skips = observer.skips
+        self.straight = (skips, self._conn.write) if skips is not None else None
 
     def _pass(self, head: AnswerHead) -> bytes:
         """From now on every byte is the client's. Returns the head for it; empty: it has one."""

@@ -1,23 +1,34 @@
 """How does one connection to an engine carry one request after the other, and when is an answer good, complete or lost?"""
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from luftpause.dataplane.answer_head import AnswerHead, HeadParser
-from luftpause.dataplane.framing import Framing, FramingError, UntilClose
-from luftpause.dataplane.sweep import NEVER
+from luftpause.dataplane.framing import Chunked, Framing, FramingError, UntilClose
+from luftpause.dataplane.sweep import NEVER, NEXT_LOOK
 
 if TYPE_CHECKING:
     from luftpause.dataplane.upstream import Connecting, Pool
 
 
+END_OF_LINE_AND_CHUNK: Final = b"\n\r\n"
+
+Straight = tuple[Callable[[bytes], object], Callable[[bytes], None]]
+"""What finds that a read must be looked at (else it gives None), and where to write one that need not."""
+
+
 class Receiver(Protocol):
     """Whoever waits for an answer. After `unreachable`, `broken` or the last `body` nothing more is called.
 
-    `upstream` is where the request is now; calling its `abort` ends all calls too.
+    `upstream` is where the request is now; calling its `abort` ends all calls too. While `straight` is set after a call of `body`, reads
+    that are one whole chunk and end a line need not come by `body`.
     """
 
     upstream: "Connection | Connecting | None"
+
+    @property
+    def straight(self) -> Straight | None: ...
 
     def sent(self) -> None:
         """The request was written to the engine; once more if the first connection was stale."""
@@ -40,8 +51,8 @@ class Receiver(Protocol):
 
 class Connection(asyncio.Protocol):
     __slots__ = (
-        "_closed", "_collected", "_framing", "_head_bytes", "_keeps", "_out", "_paused", "_pool", "_receiver", "_reused", "_transport",
-        "deadline", "last_read",
+        "_closed", "_collected", "_framing", "_head_bytes", "_keeps", "_out", "_paused", "_pool", "_receiver", "_reused", "_sizes",
+        "_straight", "_transport", "_unbooked", "deadline", "last_read",
     )  # fmt: skip
 
     def __init__(self, pool: "Pool") -> None:
@@ -55,8 +66,11 @@ class Connection(asyncio.Protocol):
         self._reused = False
         self._closed = False
         self._paused = False
+        self._straight: Straight | None = None
+        self._sizes = pool.sizes
+        self._unbooked = 0  # bytes that came since the sweep looked
         self.deadline = NEVER
-        self.last_read = 0.0
+        self.last_read = 0.0  # to the sweep's precision
 
     @property
     def usable(self) -> bool:
@@ -83,7 +97,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Nobody wants the answer any more: the engine sees its socket closed and stops generating."""
-        self._receiver = None
+        self._receiver = self._straight = None
         self._drop()
         self._transport.abort()
 
@@ -92,6 +106,7 @@ class Connection(asyncio.Protocol):
         if not self._paused and self.usable:
             self._paused = True
             self._transport.pause_reading()
+            self._book(self._pool.sweep.now)
             self.deadline = NEVER
 
     def resume(self) -> None:
@@ -109,22 +124,31 @@ class Connection(asyncio.Protocol):
         self._pool.sweep.watch(self)
 
     def data_received(self, data: bytes) -> None:
+        """Nearly every read of a stream is one chunk with one event that tells nothing: it takes no more than the first lines."""
+        straight = self._straight
+        if straight is not None:
+            size = self._sizes.get(len(data))
+            if size is not None and data.startswith(size) and data.endswith(END_OF_LINE_AND_CHUNK) and straight[0](data) is None:
+                straight[1](data)
+                self._unbooked += len(data)
+                self.deadline = NEXT_LOOK
+                return
         receiver = self._receiver
         if receiver is None:
             self.abort()  # an idle engine has nothing to say
             return
-        pool = self._pool
-        now = self.last_read = pool.sweep.now
-        pool.delivered = True
-        pool.flow.received_bytes += len(data)
+        self._unbooked += len(data)
         framing = self._framing
         if framing is None:
+            self._book(self._pool.sweep.now)
             self._head(data)  # a head that drips does not gain time
         else:
-            self.deadline = now + pool.idle_seconds
+            self.deadline = NEXT_LOOK
             self._body(receiver, framing, data)
 
     def _body(self, receiver: Receiver, framing: Framing, data: bytes) -> None:
+        was_straight = self._straight is not None
+        self._straight = None
         try:
             end = framing.feed(data)
         except FramingError as error:
@@ -132,13 +156,24 @@ class Connection(asyncio.Protocol):
             return
         if framing.done:
             self._complete(receiver, framing, data, end)
-        else:
-            receiver.body(data, framing.payload, False)
+            return
+        receiver.body(data, framing.payload, False)
+        if receiver.straight is not None and self._receiver is receiver and isinstance(framing, Chunked) and framing.between:
+            self._straight = receiver.straight
+            if was_straight:
+                self._pool.remember_size(data, len(framing.payload))
+
+    def _book(self, now: float) -> None:
+        """What came is counted and gives time not at each read but when the sweep looks, and at the end of an answer."""
+        self.last_read = now
+        self._pool.delivered = True
+        self._pool.flow.received_bytes += self._unbooked
+        self._unbooked = 0
 
     def eof_received(self) -> bool:
         receiver = self._receiver
         if receiver is not None and isinstance(self._framing, UntilClose):
-            self._receiver = None
+            self._receiver = self._straight = None
             receiver.body(b"", b"", True)
         return False
 
@@ -158,7 +193,10 @@ class Connection(asyncio.Protocol):
 
     def expire(self, now: float) -> None:
         config = self._pool.config
-        if self._receiver is None:
+        if self._unbooked:
+            self._book(now)
+            self.deadline = now + config.idle_seconds
+        elif self._receiver is None:
             self.abort()
         elif self._framing is None:
             self._break(f"did not answer within {config.first_byte_seconds:g} s", "first_byte_timeout")
@@ -220,7 +258,8 @@ class Connection(asyncio.Protocol):
 
     def _complete(self, receiver: Receiver, framing: Framing, data: bytes, end: int) -> None:
         """The last byte is here. Bytes behind it answer nothing: they are dropped, and the connection with them."""
-        self._receiver = None
+        self._receiver = self._straight = None
+        self._book(self._pool.sweep.now)
         extra = end != len(data)
         unsent = self._transport.get_write_buffer_size() > 0
         if extra or unsent or not self._keeps or not self.usable or not self._pool.take_back(self):
@@ -237,4 +276,7 @@ class Connection(asyncio.Protocol):
     def _drop(self) -> None:
         self._closed = True
         self._out = b""
+        self._straight = None
+        if self._unbooked:
+            self._book(self._pool.sweep.now)
         self._pool.forget(self)

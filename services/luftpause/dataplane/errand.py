@@ -47,6 +47,8 @@ class Errand:
         "_query", "_relay", "_replica", "_target", "_version", "deadline", "upstream",
     )  # fmt: skip
 
+    straight = None
+
     def __init__(self, relay: "Relay", conn: "Client", request: "Request", path: bytes, goes_on: Callable[[int], bool]) -> None:
         self._relay = relay
         self._conn = conn
@@ -160,7 +162,8 @@ class Errand:
 
     def body(self, raw: bytes, payload: bytes, done: bool) -> None:
         if self._passing is not None:
-            self._conn.write(self._passing.emit(raw, payload, done))
+            emit = self._passing.emit
+            self._conn.write(raw if emit is None else emit(raw, payload, done))
             if done:
                 self._over()
                 self._conn.finish()

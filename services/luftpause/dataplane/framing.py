@@ -69,6 +69,11 @@ class Chunked:
         self.payload = b""
         self.done = False
 
+    @property
+    def between(self) -> bool:
+        """Does a chunk begin with the next byte?"""
+        return not (self._left or self._after_chunk or self._part or self._trailers)
+
     def feed(self, data: bytes) -> int:
         """Raises FramingError."""
         pieces: list[bytes] = []

@@ -133,6 +133,11 @@ class EventStream:
         self._telling: Search = seen.telling.search
         self.seen = seen
 
+    @property
+    def skips(self) -> Search | None:
+        """Whole lines in which this finds nothing need not be fed now; None: all must be."""
+        return self._telling if self.seen.first_token and self._lines.even else None
+
     def feed(self, payload: bytes) -> None:
         seen = self.seen
         data, end = self._lines.take(payload)
@@ -164,6 +169,8 @@ class WholeJson:
 
     __slots__ = ("_bytes_max", "_parts", "_size", "seen")
 
+    skips = None
+
     def __init__(self, seen: Observed, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._parts: list[bytes] = []
@@ -188,6 +195,8 @@ class Unread:
     """An answer that nobody looks into: compressed, or of another type."""
 
     __slots__ = ("seen",)
+
+    skips = None
 
     def __init__(self) -> None:
         self.seen = Observed()

@@ -11,7 +11,7 @@ Emit = Callable[[bytes, bytes, bool], bytes]
 
 
 class Passing:
-    """`emit(raw, payload, done)` gives the bytes for the client; `framing` the header lines that say how they are framed.
+    """`emit(raw, payload, done)` gives the bytes for the client, None: they go as they came; `framing` are the header lines that say so.
 
     `until_close`: only the end of the connection ends the body, so a lost answer must end it otherwise.
     """
@@ -23,18 +23,14 @@ class Passing:
         self.until_close = False
         if isinstance(head.framing, Counted) and not begun and (hide is None or head.status in BODILESS):
             self.framing = b"" if head.status in BODILESS else b"content-length: %d\r\n" % head.framing.length
-            self.emit = _as_it_came
+            self.emit: Emit | None = None
         elif version == "1.1":
             self.framing = CHUNKED
-            self.emit = _as_it_came if isinstance(head.framing, Chunked) and hide is None else _hiding(_in_chunks, hide)
+            self.emit = None if isinstance(head.framing, Chunked) and hide is None else _hiding(_in_chunks, hide)
         else:
             self.framing = b""
             self.until_close = True
             self.emit = _hiding(_bare, hide)
-
-
-def _as_it_came(raw: bytes, payload: bytes, done: bool) -> bytes:
-    return raw
 
 
 def _in_chunks(raw: bytes, payload: bytes, done: bool) -> bytes:

@@ -27,6 +27,11 @@ class Lines:
         self.tail: bytes | bytearray = b""  # grows in place: a long line may come in pieces of a few bytes
         self.given_up = False
 
+    @property
+    def even(self) -> bool:
+        """Does a line begin with the next byte?"""
+        return not self.tail and not self._skipping
+
     def take(self, data: bytes) -> tuple[bytes, int]:
         """What came with what was left before, and up to where it is complete lines (a CR may stand before their ends)."""
         if self._skipping:

@@ -5,6 +5,7 @@ from math import inf
 from typing import Final, Protocol
 
 NEVER: Final = inf
+NEXT_LOOK: Final = 0.0  # a deadline that has always passed
 
 
 class Timed(Protocol):

@@ -16,6 +16,9 @@ from luftpause.dataplane.turns import Replica
 from luftpause.kit.config import DataplaneConfig
 
 URLS_CACHED: Final = 1024
+CHUNK_BYTES_KNOWN_MAX: Final = 4096  # there are no more different ones
+SIZE_LINE_BYTES_MAX: Final = 16
+CRLF: Final = b"\r\n"
 ANTHROPIC: Final = ".anthropic.com"  # takes keys in a header of its own only
 ANTHROPIC_KEY: Final = b"x-api-key: %b\r\n"
 BEARER_KEY: Final = b"authorization: Bearer %b\r\n"
@@ -118,6 +121,7 @@ class Pool:
         self.tls = tls_context() if self.origin.tls else None
         self.delivered = False  # bytes of an answer came since this was last looked at
         self.heads = Heads()
+        self.sizes: dict[int, bytes] = {}  # by the length of a whole chunk: the line with its size that it begins with
         self._idle: list[Connection] = []
 
     def send(self, out: bytes, receiver: Receiver) -> None:
@@ -141,6 +145,12 @@ class Pool:
         connection.idle()
         self._idle.append(connection)
         return True
+
+    def remember_size(self, read: bytes, payload_bytes: int) -> None:
+        """Of a read that was some whole chunks: if it was one, how it begins."""
+        end = len(read) - payload_bytes - len(CRLF)
+        if read.find(CRLF, 0, SIZE_LINE_BYTES_MAX) + len(CRLF) == end and len(read) <= CHUNK_BYTES_KNOWN_MAX:
+            self.sizes[len(read)] = read[:end]
 
     def forget(self, connection: Connection) -> None:
         self.sweep.forget(connection)
