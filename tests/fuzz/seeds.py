@@ -33,6 +33,7 @@ REQUESTS = [
         path="/v1/messages",
     ),
     post(b'{"model":"m","input":"a"}', path="/v1/embeddings"),
+    post(rb'{"priority": 5, "model":"m", "x":[1.0, "\ud83d\ude00"], "tools":[{"priority":1}]}'),
     CHUNKED + chunked(BODY[:20]) + b"%x;a=b\r\n%b\r\n" % (len(BODY[20:]), BODY[20:]) + b"0\r\nx-t: y\r\n\r\n",
     CHUNKED + chunked(BODY) + b"0\r\n\r\n" + HIDDEN,
     post(BODY + HIDDEN),

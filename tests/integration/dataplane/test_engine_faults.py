@@ -1,6 +1,7 @@
 """What do client and scheduler see when an engine misbehaves?"""
 
 import asyncio
+import contextlib
 import gzip
 import json
 import socket
@@ -50,6 +51,36 @@ async def test_a_refused_connection_sends_the_turn_elsewhere() -> None:
     assert scheduler.told() == ["ask", "give_back", "started", "finished"]
     assert ("give_back", scheduler.only, ReturnReason.UNREACHABLE) in scheduler.facts
     assert ("suspect", "dead", "connection refused") in scheduler.facts
+
+
+async def test_every_replica_is_tried_once_until_one_takes_it() -> None:
+    dead = [replica(f"dead-{number}", closed_port()) for number in range(3)]
+    async with raw_engine(good) as engine:
+        scheduler = FakeScheduler(*dead, replica("a", engine.url))
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            answer = await client.ask(post())
+    assert (answer.status, answer.headers["x-luftpause-replica"]) == (200, "a")
+    assert scheduler.told() == ["ask", "give_back", "give_back", "give_back", "started", "finished"]
+    assert [fact[1] for fact in scheduler.facts if fact[0] == "suspect"] == [each.name for each in dead]
+
+
+async def test_a_connection_that_is_never_made_is_given_up_and_the_turn_goes_elsewhere() -> None:
+    """A host that is down, or behind a wall, answers nothing at all: a listener whose queue is full does the same."""
+    with contextlib.ExitStack() as stack:
+        full = stack.enter_context(socket.socket())
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        async with raw_engine(good) as engine:
+            scheduler = FakeScheduler(replica("dead", f"http://127.0.0.1:{full.getsockname()[1]}"), replica("a", engine.url))
+            async with running_plane(scheduler, connect_seconds=0.3) as plane, client_of(plane) as client:
+                answer = await client.ask(post())
+    assert (answer.status, answer.headers["x-luftpause-replica"]) == (200, "a")
+    assert scheduler.told() == ["ask", "give_back", "started", "finished"]
+    assert ("suspect", "dead", "no connection within 0.3 s") in scheduler.facts
 
 
 @pytest.mark.parametrize("word", ["no_replica", "none"])

@@ -121,6 +121,19 @@ async def test_only_allowed_headers_and_the_replicas_own_key_reach_the_engine() 
     assert f"host: {engine.url.removeprefix('http://')}\r\n".encode() in head
 
 
+async def test_trace_context_goes_to_scheduler_and_engine_and_what_the_connection_names_stays() -> None:
+    context = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+    async with raw_engine(answers) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url))
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            await client.ask(
+                post(traceparent=context, tracestate="v=1", x_request_id="r1", te="trailers", connection="keep-alive, X-Request-Id, TE")
+            )
+    assert scheduler.asks[scheduler.only].traceparent == context
+    assert (engine.talks[0].header("traceparent"), engine.talks[0].header("tracestate")) == (context, "v=1")
+    assert [engine.talks[0].header(name) for name in ("x-request-id", "te", "connection")] == [None, None, None]
+
+
 async def test_query_and_base_path_reach_the_engine() -> None:
     async with raw_engine(answers) as engine:
         scheduler = FakeScheduler(replica("a", engine.url + "/base"))

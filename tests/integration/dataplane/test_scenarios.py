@@ -102,6 +102,10 @@ async def test_a_proxy_of_the_environment_gets_no_connection(tmp_path: Path, mon
         await agent.turn(whole.url())
         assert errors_of([agent]) == []
         assert (await whole.http.get(whole.url() + "/models")).json()["data"][0]["id"] == "fake-1b"
+        monkeypatch.setenv("NO_PROXY", "localhost")  # which is none of the addresses here
+        await whole.start_plane("dp-1")
+        await agent.turn(whole.planes["dp-1"].at["http"] + "/v1")
+        assert errors_of([agent]) == []
     assert not connected
 
 
