@@ -84,6 +84,12 @@ def number(asked: Json, *names: str) -> int | None:
     return None
 
 
+def priority_of(asked: Json) -> int:
+    """What vLLM and SGLang read of Chat Completions, Completions and Responses; neither reads one of Messages."""
+    value = asked.get("priority")
+    return value if isinstance(value, int) else 0
+
+
 def function(name: Any, parameters: Any, description: Any = None) -> Json:
     """A tool as Chat Completions has it."""
     return {

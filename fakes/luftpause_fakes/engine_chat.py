@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from luftpause_fakes.engine_asked import Asked, BadRequestError, Json, Written, flag, listed, number
+from luftpause_fakes.engine_asked import Asked, BadRequestError, Json, Written, flag, listed, number, priority_of
 from luftpause_fakes.engine_model import Finished
 from luftpause_fakes.engine_text import pieces, text_of
 
@@ -52,11 +52,10 @@ def _common(asked: Json) -> Json:
     if asked.get("stream_options") is not None and not stream:
         raise BadRequestError("'stream_options' can only be set when streaming")
     options: Json = asked.get("stream_options") or {}
-    priority = asked.get("priority")
     return {
         "stream": stream,
         "include_usage": bool(options.get("include_usage")),
-        "priority": priority if isinstance(priority, int) else 0,
+        "priority": priority_of(asked),
         "tokens_min": number(asked, "min_tokens"),
     }
 

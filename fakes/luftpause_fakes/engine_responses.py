@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from luftpause_fakes.engine_asked import Asked, BadRequestError, Json, Written, called, flag, function, listed, number
+from luftpause_fakes.engine_asked import Asked, BadRequestError, Json, Written, called, flag, function, listed, number, priority_of
 from luftpause_fakes.engine_chat import schema_of
 from luftpause_fakes.engine_messages import event
 from luftpause_fakes.engine_model import Finished
@@ -23,7 +23,7 @@ def read_responses(asked: Json) -> Asked:
     return Asked(
         messages=messages, tools=tools, tool_choice=_choice(asked.get("tool_choice")), schema=schema_of(text.get("format")),
         tokens_max=number(asked, "max_output_tokens"), stream=flag(asked, "stream"), include_usage=True, spaces=spaces,
-        store=asked.get("store") is not False, previous=str(asked.get("previous_response_id") or ""),
+        store=asked.get("store") is not False, previous=str(asked.get("previous_response_id") or ""), priority=priority_of(asked),
     )  # fmt: skip
 
 

@@ -69,11 +69,13 @@ async def whole(engine: Process, priority: str) -> AsyncGenerator[Whole]:
 
 
 def streamed(task: str) -> bytes:
-    return json.dumps({"model": MODEL, "stream": True, "messages": [{"role": "user", "content": task}]}).encode()
+    """As Chat Completions have it, and Responses."""
+    message = [{"role": "user", "content": task}]
+    return json.dumps({"model": MODEL, "stream": True, "messages": message, "input": message}).encode()
 
 
-@pytest.mark.parametrize("sign", ["sglang", "vllm"])
-async def test_an_engine_with_a_priority_queue_serves_a_later_interactive_turn_before_a_batch_turn(sign: str) -> None:
+@pytest.mark.parametrize(("sign", "api"), [("sglang", "chat/completions"), ("vllm", "responses")])
+async def test_an_engine_with_a_priority_queue_serves_a_later_interactive_turn_before_a_batch_turn(sign: str, api: str) -> None:
     options = (
         "--port",
         "0",
@@ -92,9 +94,9 @@ async def test_an_engine_with_a_priority_queue_serves_a_later_interactive_turn_b
         first, batch, interactive = [await stack.enter_async_context(client_of(all_of_it.plane)) for _ in range(3)]
         await first.send(post(streamed(LONG)))
         await all_of_it.engine_has(1)
-        await batch.send(post(streamed(SHORT), **BATCH))
+        await batch.send(post(streamed(SHORT), path=f"/v1/{api}", **BATCH))
         await all_of_it.engine_has(2)  # one may wait in the engine, where it is in nobody's way
-        await interactive.send(post(streamed(SHORT)))
+        await interactive.send(post(streamed(SHORT), path=f"/v1/{api}"))
         await all_of_it.engine_has(3)
         ends: list[str] = []
 
