@@ -37,7 +37,7 @@ async def test_it_loads_the_runtime_over_mcp_and_the_proxy_directly(tmp_path: Pa
         direct: dict[str, Any] = json.loads(out)["classes"]["interactive"]
         assert direct["completed"] >= 6
         assert direct["failed"] == 0
-        assert 0 < direct["first_token_s"]["p50"] < 3
+        assert 0 < direct["first_token_s"]["p50"] < 10
         assert direct["cached_tokens"] > 0
 
         status, out, err = await loadgen(*options)

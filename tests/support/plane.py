@@ -79,11 +79,11 @@ class Client:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def ask(self, data: bytes, seconds: float = 10.0) -> Answer:
+    async def ask(self, data: bytes, seconds: float = 30.0) -> Answer:
         await self.send(data)
         return await self.answer(seconds=seconds)
 
-    async def answer(self, method: str = "POST", seconds: float = 10.0) -> Answer:
+    async def answer(self, method: str = "POST", seconds: float = 30.0) -> Answer:
         """The next answer, checked by h11."""
         async with asyncio.timeout(seconds):
             return await self._answer(method)
@@ -127,7 +127,7 @@ class Client:
                 return False
         return True
 
-    async def until(self, text: bytes, seconds: float = 10.0) -> None:
+    async def until(self, text: bytes, seconds: float = 30.0) -> None:
         """Read until `text` has come."""
         async with asyncio.timeout(seconds):
             while text not in self.raw:
@@ -135,7 +135,7 @@ class Client:
                 assert data, f"closed before {text!r} came: {self.raw!r}"
                 self.raw += data
 
-    async def closed(self, seconds: float = 10.0) -> bytes:
+    async def closed(self, seconds: float = 30.0) -> bytes:
         """What still comes until the other side closes."""
         rest = b""
         async with asyncio.timeout(seconds):

@@ -28,14 +28,14 @@ class Recorder:
         self.final.append(word)
         self._changed.set()
 
-    async def until(self, words: int, *, seconds: float = 10.0) -> None:
+    async def until(self, words: int, *, seconds: float = 30.0) -> None:
         """Wait until it was told at least `words` things."""
         async with asyncio.timeout(seconds):
             while len(self.told) < words:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def placement(self, *, seconds: float = 10.0) -> Placement:
+    async def placement(self, *, seconds: float = 30.0) -> Placement:
         """Wait for the first placement or refusal; it must be a placement."""
         async with asyncio.timeout(seconds):
             while not self.final:

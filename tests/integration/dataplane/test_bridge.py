@@ -34,7 +34,7 @@ async def serving(app: Any, **config: Any) -> AsyncGenerator[Client]:
     finally:
         client.writer.transport.abort()
         server.leave()
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 20)
         sweep.stop()
 
 
@@ -115,7 +115,7 @@ async def test_an_app_learns_that_its_client_left() -> None:
         await client.send(get("/"))
         await client.until(b"200 OK")
         client.reset()
-        await asyncio.wait_for(left.wait(), 3)
+        await asyncio.wait_for(left.wait(), 20)
 
 
 async def test_an_app_waits_for_a_client_that_reads_slowly() -> None:

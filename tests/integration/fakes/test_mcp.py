@@ -143,6 +143,6 @@ async def test_it_ends_within_a_second_with_status_0_though_a_session_and_a_call
             while (await counts(process))["running"] != {"deep_search": 1}:
                 await asyncio.sleep(0.01)
         process.terminate()
-        assert await process.ended(3) == 0
+        assert await process.ended() == 0
         await asyncio.gather(open_call, return_exceptions=True)
     assert "Traceback" not in process.logged()

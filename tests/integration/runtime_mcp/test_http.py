@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import time
 from typing import Any
 
 import httpx
@@ -135,7 +134,7 @@ async def test_a_body_that_is_too_long_is_refused():
 
 async def test_stopping_ends_open_streams_and_calls_at_once_with_the_states_so_far():
     async with contextlib.AsyncExitStack() as serving:
-        at = await serving.enter_async_context(served(stop_grace_seconds=5))
+        at = await serving.enter_async_context(served(stop_grace_seconds=100))
         async with raw_session(at) as session:
             accept = {"accept": "text/event-stream"}
             stream = asyncio.create_task(session.http.get(at.mcp, headers={**session.headers, **accept}))
@@ -143,9 +142,8 @@ async def test_stopping_ends_open_streams_and_calls_at_once_with_the_states_so_f
             waiting = asyncio.create_task(session.call("await", {"handles": [handle]}, 2))
             running = asyncio.create_task(session.call("run", {"task": "long"}, 3))
             await until(lambda: at.runs.waits == 2)
-            began = time.monotonic()
-            await serving.aclose()
-            assert time.monotonic() - began < 3
+            async with asyncio.timeout(SECONDS):
+                await serving.aclose()
             awaited, ran = await asyncio.wait_for(asyncio.gather(waiting, running), SECONDS)
             await asyncio.wait([stream], timeout=SECONDS)
             assert stream.done()

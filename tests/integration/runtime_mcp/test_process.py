@@ -1,7 +1,6 @@
 """Does the runtime's process stop in time, cleanly, whatever is open?"""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -42,13 +41,11 @@ async def open_stream(http: httpx.AsyncClient, runtime: Process) -> asyncio.Task
 
 
 async def test_sigterm_ends_it_in_time_with_code_0_while_a_stream_is_open(tmp_path: Path):
-    path = config(tmp_path)
+    path = config(tmp_path, stop_grace_seconds=100)
     async with httpx.AsyncClient(timeout=30, trust_env=False) as http, running("runtime", "--config", str(path)) as runtime:
         stream = await open_stream(http, runtime)
-        began = time.monotonic()
         runtime.terminate()
-        assert await runtime.ended(SECONDS) == 0
-        assert time.monotonic() - began < 5
+        assert await runtime.ended(SECONDS) == 0, "long before its grace is over"
         await asyncio.wait([stream], timeout=SECONDS)
         stream.exception()
         assert "Traceback" not in runtime.logged()
@@ -72,22 +69,20 @@ def with_a_deaf_server(folder: Path, **settings: object) -> Path:
 
 async def test_the_stop_has_a_limit_even_if_a_tool_server_does_not_go(tmp_path: Path):
     async with running("runtime", "--config", str(with_a_deaf_server(tmp_path, stop_grace_seconds=1))) as runtime:
-        began = time.monotonic()
         runtime.terminate()
         assert await runtime.ended(SECONDS) == 0
-        assert time.monotonic() - began < 2.5
         assert "Traceback" not in runtime.logged()
 
 
-async def test_a_second_signal_ends_it_within_a_second(tmp_path: Path):
-    path = with_a_deaf_server(tmp_path)
+async def test_a_second_signal_ends_it_at_once(tmp_path: Path):
+    path = with_a_deaf_server(tmp_path, stop_grace_seconds=100)
     async with running("runtime", "--config", str(path)) as runtime:
         runtime.terminate()
-        await asyncio.sleep(0.2)  # the second signal must be a second one
-        began = time.monotonic()
+        async with asyncio.timeout(SECONDS):
+            while '"stopping"' not in runtime.logged():  # the second signal must be a second one
+                await asyncio.sleep(0.02)
         runtime.terminate()
         assert await runtime.ended(SECONDS) == 0
-        assert time.monotonic() - began < 1.5
         assert "Traceback" not in runtime.logged()
 
 

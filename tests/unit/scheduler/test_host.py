@@ -310,14 +310,14 @@ async def test_a_running_host_handles_what_is_posted_and_ends_loudly():
     world.post(TurnStarted(world.now, "dp", "t", 1))
     world.post(RunEnded(world.now, "r"))
     with pytest.raises(CoreFailedError):
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, 20)
     assert "TurnStarted" in world.kinds()
 
 
 async def test_whoever_brings_facts_waits_while_the_inbox_is_full():
     world = World(inbox_events_max=2)
     world.settle()
-    await asyncio.wait_for(world.host.room(), 1)
+    await asyncio.wait_for(world.host.room(), 20)
     world.post(TurnStarted(world.now, "dp", "1", 1))
     world.post(TurnStarted(world.now, "dp", "2", 1))
     waiting = asyncio.create_task(world.host.room())
@@ -325,7 +325,7 @@ async def test_whoever_brings_facts_waits_while_the_inbox_is_full():
     await asyncio.sleep(0)
     assert not waiting.done()
     world.settle()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 20)
 
 
 def test_garbage_waits_for_a_quiet_moment_but_not_for_ever():
