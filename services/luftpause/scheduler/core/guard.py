@@ -33,6 +33,7 @@ from luftpause.scheduler.core.settings import Settings
 
 WARM = 0.9  # of a run's last context is in the shadow
 RESIDUAL = 2.0  # a pause may last so many times what it takes to refill the tokens that run
+PRICE_SECONDS = 30.0  # until it is known how long that takes: an agent that is dead keeps nobody out for long
 SLOW_PROBES_SECONDS = 1.0  # from here on a queue counts after two reports in a row
 BATCH_WAITING_MAX = 1  # in the queue of an engine that serves interactive turns first
 BYTES_PER_TOKEN = 4.0  # roughly: is there room at all?
@@ -99,7 +100,7 @@ def _coming_growth(g: Guarded, engine: Engine) -> float:
 def _price(engine: Engine, tokens: float) -> float:
     """The longest rest of a pause that is worth waiting for, in seconds, when so many tokens run."""
     refill = refill_seconds(engine)
-    return float("inf") if refill is None else RESIDUAL * tokens * refill
+    return PRICE_SECONDS if refill is None else RESIDUAL * tokens * refill
 
 
 def _protected(facts: Facts, g: Guarded, engine: Engine, lane: Lane, price: float) -> bool:

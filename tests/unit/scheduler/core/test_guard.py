@@ -11,6 +11,7 @@ from luftpause.scheduler.core.decisions import Decision, Held, HoldReason, Place
 from luftpause.scheduler.core.events import (
     Continue,
     Event,
+    FirstToken,
     Kind,
     Load,
     ProbeOutcome,
@@ -268,18 +269,39 @@ def test_an_idle_engine_takes_the_first_whatever_it_protects() -> None:
     assert isinstance(core.ask("b.0", tokens=2900), Place)
 
 
-def test_a_prefix_is_protected_no_longer_than_its_tool_may_take() -> None:
+def measured() -> Core:
+    """Eight pauses of a second, eight cold prompts that took a second each; then `b` runs and `a` is paused."""
     core = Core()
-    for number in range(8):  # pauses of a second, prompts that take a second
+    for number in range(8):
         core.ask(f"a.{number}")
         core.now += 1.0
+        core.tell(FirstToken(core.now, "d", f"a.{number}"))
         core.end(f"a.{number}", seconds=0.0)
         core.now += 1.0
     core.ask("b.0")
     core.ask("a.8")
     core.end("a.8")
+    return core
+
+
+def test_a_prefix_is_protected_no_longer_than_its_tool_may_take() -> None:
+    core = measured()
     assert isinstance(core.ask("c.0", tokens=900), Held)
-    core.now += 5000.0
+    core.now += 1.0
+    assert placed(core.tell(Tick(core.now))) == []
+    core.now += 4.0  # older than any pause was, and as long again is longer than two refills of what runs
+    assert placed(core.tell(Tick(core.now))) == ["c.0"]
+
+
+def test_where_nothing_was_measured_an_agent_that_died_keeps_others_out_for_half_a_minute() -> None:
+    core = Core()
+    core.ask("a.0")
+    core.ask("b.0")
+    core.end("a.0")
+    assert isinstance(core.ask("c.0", tokens=900), Held)
+    core.now += 20.0
+    assert placed(core.tell(Tick(core.now))) == []
+    core.now += 45.0
     assert placed(core.tell(Tick(core.now))) == ["c.0"]
 
 

@@ -1,0 +1,208 @@
+"""In which ways is guard broken, and which test notices each?"""
+
+# pyright: reportPrivateUsage=false
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from luftpause.scheduler.core import admission, guard, guard_accounts, guard_learn, guard_order, guard_shadow, policies
+from luftpause.scheduler.core.decisions import HoldReason
+from luftpause.scheduler.core.events import TurnClass
+from luftpause.scheduler.core.frame import Facts
+from luftpause.scheduler.core.guard_model import Engine, Guarded, Lane
+from luftpause.scheduler.core.model import Caller, Replica, Turn
+from luftpause_bench.sim.mutations import Change
+from tests.properties import guard_promises as promises
+from tests.unit.scheduler.core import test_guard as rules
+
+Test = Callable[[], object]
+
+
+class GuardMutant(Struct, frozen=True):
+    """`caught_by`: a test that passes with the right core."""
+
+    what: str
+    changes: tuple[Change, ...]
+    caught_by: Test
+
+
+def _policy(**changed: Any) -> tuple[Change, ...]:
+    return ((policies, "POLICIES", {**policies.POLICIES, "guard": replace(guard.GUARD, **changed)}),)
+
+
+def _instead(module: object, name: str, value: object) -> tuple[Change, ...]:
+    return ((module, name, value),)
+
+
+# ---- what is broken ---------------------------------------------------------------------------------------------
+
+
+def _but(reason: HoldReason) -> Callable[[Facts, Replica, Turn], HoldReason | None]:
+    def admits(facts: Facts, replica: Replica, turn: Turn) -> HoldReason | None:
+        found = guard._admits(facts, replica, turn)
+        return None if found is reason else found
+
+    return admits
+
+
+def _even_when_idle(facts: Facts, replica: Replica, turn: Turn) -> HoldReason | None:
+    return guard._admits(facts, replica if replica.in_flight else replace(replica, in_flight=1), turn)
+
+
+def _interactive_too(facts: Facts, replica: Replica, turn: Turn) -> HoldReason | None:
+    return guard._admits(facts, replica, replace(turn, turn_class=TurnClass.BATCH))
+
+
+def _warm_by_the_new_prompt(facts: Facts, replica: Replica, turn: Turn) -> HoldReason | None:
+    """The fault that once made all held runs cold: growth counts as lost. The idle engine's rule is gone with it, as it was then."""
+    g: Guarded = facts.policy_state
+    engine = g.engines.get(replica.name)
+    lane = guard_accounts.lane_of_turn(turn)
+    prefix = engine.prefixes.get(lane) if engine is not None else None
+    if engine is None or prefix is None:
+        return _even_when_idle(facts, replica, turn)
+    grown = replace(prefix, whole=turn.body_bytes / 4)
+    engine = replace(engine, prefixes=engine.prefixes.set(lane, grown))
+
+    class Broken:
+        policy_state = replace(g, engines=g.engines.set(replica.name, engine))
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(facts, name)
+
+    return _even_when_idle(Broken(), replica, turn)  # pyright: ignore[reportArgumentType]
+
+
+def _without_share(facts: Facts, g: Guarded, engine: Engine, lane: Lane, need: float, own: float) -> bool:
+    class Broken:
+        settings = replace(facts.settings, batch_kv_share=1.0)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(facts, name)
+
+    return _pushes_out(Broken(), g, engine, lane, need, own)  # pyright: ignore[reportArgumentType]
+
+
+_pushes_out, _protected, _surprised = guard._pushes_out, guard._protected, guard_learn._surprised
+
+
+def _only_batch_is_protected(facts: Facts, g: Guarded, engine: Engine, lane: Lane, price: float) -> bool:
+    account = g.lanes.get(lane)
+    return account is not None and account.turn_class == TurnClass.BATCH and _protected(facts, g, engine, lane, price)
+
+
+def _what_waits_is_not_protected(facts: Facts, g: Guarded, engine: Engine, lane: Lane, price: float) -> bool:
+    account = g.lanes.get(lane)
+    return not (account is not None and account.waiting) and _protected(facts, g, engine, lane, price)
+
+
+def _what_is_shared_counts_as_lost(engine: Engine, own: float, said: float, got: float, now: float | None) -> Engine:
+    """The fault of the spiral: what was expected is counted with what all runs share, what was found without."""
+    return _surprised(engine, own + engine.shared, said + engine.shared, got, now)
+
+
+def _beyond_what_is_reported(engine: Engine, *rest: Any) -> Engine:
+    found = _surprised(replace(engine, kv_reported=0.0, surprised=engine.surprised or engine.kv_reported > 0), *rest)
+    return replace(found, kv_reported=engine.kv_reported)
+
+
+def _falls_each_time(engine: Engine, own: float, said: float, got: float, now: float | None) -> Engine:
+    return _surprised(engine, own, said, got, 1.0 if now is None else now)
+
+
+def _most_runs_first(facts: Facts, flow: str, caller: Caller) -> int:
+    return -guard_order.flow_key(facts, flow, caller)
+
+
+def _where_most_run(facts: Facts, turn: Turn, home: str, replicas: Any) -> Replica:
+    return max(replicas, key=lambda replica: replica.in_flight) if not home else guard._choose(facts, turn, home, replicas)
+
+
+def _one_sign_for_all(facts: Facts, turn: Turn) -> Any:
+    found = guard._priority(facts, turn)
+    return abs(found) if isinstance(found, int) else UNSET
+
+
+def _same(engine: Engine, *_: Any) -> Engine:
+    return engine
+
+
+def _nothing_lost(engine: Engine) -> tuple[Engine, list[Lane]]:
+    return engine, []
+
+
+def _no_cap(facts: Facts, replica: Replica, _: Any) -> HoldReason | None:
+    del facts
+    return admission.takes(replica)
+
+
+# ---- what notices it --------------------------------------------------------------------------------------------
+
+protect = rules.test_a_prefix_that_is_about_to_be_used_is_not_pushed_out_and_its_run_passes
+cap = rules.test_the_cap_stays_for_batch_and_engines_that_serve_interactive_first_keep_nobody_of_those_waiting
+worth: Test = partial(rules.test_a_pause_is_worth_its_place_while_it_is_shorter_than_a_refill_with_some_hysteresis, 12.0, True, True)
+floods: Test = partial(promises.nobody_is_held_while_every_engine_is_idle, 2000, 1, [(300, 150, 4)] * 8, Random(3))
+
+MUTANTS: Final = {
+    "running turns may hold more than K": GuardMutant(
+        "rule C", _policy(admits=_but(HoldReason.KV)), rules.test_running_turns_never_hold_more_than_the_memory),
+    "nothing is protected": GuardMutant("rule B", _policy(admits=_but(HoldReason.PROTECT)), protect),
+    "an idle engine takes nobody": GuardMutant("progress", _policy(admits=_even_when_idle),
+        rules.test_an_idle_engine_takes_the_first_whatever_it_protects),
+    "growth makes a run cold": GuardMutant("mutual protection", _policy(admits=_warm_by_the_new_prompt), floods),
+    "no run is warm": GuardMutant("warm turns pass", _instead(guard, "WARM", 2.0),
+        rules.test_a_run_whose_prefix_is_there_passes_although_another_is_protected),
+    "interactive is held for memory": GuardMutant(
+        "class", _policy(admits=_interactive_too), rules.test_interactive_turns_are_never_held_for_memory),
+    "protection has no end": GuardMutant("residual pause", _instead(guard, "residual_seconds", lambda *_: 0.0),
+        rules.test_a_prefix_is_protected_no_longer_than_its_tool_may_take),
+    "all pauses are worth it": GuardMutant("rule A", _instead(guard_learn, "HYSTERESIS", 1e9), partial(
+        rules.test_a_pause_is_worth_its_place_while_it_is_shorter_than_a_refill_with_some_hysteresis, 13.0, True, False)),
+    "no hysteresis": GuardMutant("rule A", _instead(guard_learn, "HYSTERESIS", 1.0), worth),
+    "paused interactive runs are not protected": GuardMutant("rule B", _instead(guard, "_protected", _only_batch_is_protected),
+        promises.a_paused_interactive_run_keeps_its_prefix),
+    "what waits is not protected": GuardMutant("rule B", _instead(guard, "_protected", _what_waits_is_not_protected),
+        promises.a_prefix_whose_turn_waits_is_kept),
+    "ended runs stay protected": GuardMutant("rubbish", _instead(guard_shadow, "left_behind", _same),
+        rules.test_a_run_that_goes_on_takes_its_prefix_out_and_one_that_ended_leaves_it_as_rubbish),
+    "a run that goes on leaves its prefix": GuardMutant("shadow", _instead(guard_shadow, "taken", _same),
+        rules.test_a_run_that_goes_on_takes_its_prefix_out_and_one_that_ended_leaves_it_as_rubbish),
+    "the shadow is never cut": GuardMutant("shadow", _instead(guard_shadow, "cut", _nothing_lost), promises.what_does_not_fit_is_gone),
+    "batch gets all of the memory": GuardMutant("batch_kv_share", _instead(guard, "_pushes_out", _without_share),
+        promises.batch_keeps_to_its_share_of_the_memory),
+    "hold_bias is ignored": GuardMutant("hold_bias", _instead(guard_learn, "refill_seconds", lambda _: None),
+        rules.test_the_hold_bias_moves_the_break_even),
+    "K spirals down": GuardMutant("K", _instead(guard_learn, "_surprised", _what_is_shared_counts_as_lost),
+        promises.what_was_found_cached_never_lowers_k),
+    "K goes beyond what is reported": GuardMutant("K", _instead(guard_learn, "_surprised", _beyond_what_is_reported),
+        rules.test_k_never_goes_beyond_what_the_engine_reports),
+    "one burst of lost prefixes lowers K often": GuardMutant("K", _instead(guard_learn, "_surprised", _falls_each_time),
+        rules.test_turns_that_were_on_their_way_when_k_fell_do_not_lower_it_again),
+    "K never falls": GuardMutant("K", _instead(guard_learn, "GONE", 1.0), promises.k_that_is_told_too_high_falls_to_the_truth),
+    "K never recovers": GuardMutant("K", (*_instead(guard_learn, "CREEP", 1.0), *_instead(guard_learn, "HERE", 1.0)),
+        promises.k_that_fell_too_far_comes_back),
+    "an unknown K stays unknown": GuardMutant("K", _instead(guard_accounts, "with_report", _same),
+        promises.k_that_nobody_tells_is_learned_from_a_queue),
+    "who has most goes first": GuardMutant("rule D", _policy(flow_key=_most_runs_first),
+        rules.test_a_caller_with_many_runs_there_waits_for_one_with_few),
+    "nobody moves up": GuardMutant("starvation", _instead(guard_order, "_moved_up", lambda _, g, __: replace(g, steps=type(g.steps)())),
+        promises.a_caller_that_waits_moves_up_by_one_each_run_time),
+    "one step of placements goes to one caller": GuardMutant("rule D", _instead(guard_order, "told", guard_order.Learned),
+        promises.places_that_come_at_once_are_shared),
+    "new runs go where most run": GuardMutant("choose", _policy(choose=_where_most_run), promises.new_runs_are_spread),
+    "the sign is the same for all engines": GuardMutant("priority", _policy(priority=_one_sign_for_all), partial(
+        rules.test_a_turn_says_its_class_in_the_sign_of_its_engine, "sglang", TurnClass.BATCH, -1)),
+    "no cap": GuardMutant("queue", _policy(opens=_no_cap), cap),
+    "any number of batch turns may wait in the engine": GuardMutant("queue", _instead(guard, "BATCH_WAITING_MAX", 9),
+        rules.test_one_batch_turn_may_wait_where_it_is_in_nobodys_way),
+    "one slow report of a queue is enough": GuardMutant("queue", _policy(queue_reports=lambda _: 1), partial(
+        rules.test_with_slow_probes_a_queue_counts_when_two_in_a_row_show_it, 2.0, 2)),
+    "a router is taken for an engine": GuardMutant("routers", _policy(admits=lambda facts, replica, turn: guard._admits(
+        facts, replace(replica, spec=replace(replica.spec, router=False)), turn)),
+        rules.test_behind_a_router_the_rules_are_those_of_original),
+}  # fmt: skip
