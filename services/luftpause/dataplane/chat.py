@@ -24,12 +24,8 @@ class Message(Struct, gc=False):
     tool_calls: list[ToolCall] | None = None
 
 
-class StreamOptions(Struct, gc=False):
-    include_usage: bool | None = None
-
-
 class Body(Said, gc=False):
-    stream_options: StreamOptions | UnsetType | None = UNSET
+    stream_options: Raw | UnsetType = UNSET
     messages: list[Message] | None = None
     tools: Raw | UnsetType = UNSET
 
@@ -54,7 +50,6 @@ def read_chat(body: bytes, key: bytes) -> Reading | Rejection:
     return Reading(
         model=found.model or "",
         stream=found.stream is True,
-        asks_usage=isinstance(found.stream_options, StreamOptions) and found.stream_options.include_usage is True,
         mentions_usage=found.stream_options is not UNSET,
         tool_call_ids=ids,
         # Without tools no answer carries ids, and without ids nobody asks for the digest.

@@ -48,7 +48,6 @@ class Reading(Struct, frozen=True, gc=False):
 
     model: str
     stream: bool = False
-    asks_usage: bool = False
     mentions_usage: bool = False  # `stream_options` is there, whatever it says
     tool_call_ids: tuple[str, ...] = ()
     head_digest: bytes = b""

@@ -52,19 +52,19 @@ def test_echoed_ids_newest_first_none_empty(messages: list[Any], ids: tuple[str,
 
 
 @pytest.mark.parametrize(
-    ("options", "asks", "mentions"),
+    ("options", "mentions"),
     [
-        ({}, False, False),
-        ({"stream_options": None}, False, True),  # a second field of that name would be no good JSON
-        ({"stream_options": {}}, False, True),
-        ({"stream_options": {"include_usage": True}}, True, True),
-        ({"stream_options": {"include_usage": False}}, False, True),
-        ({"stream_options": 5}, False, True),
+        ({}, False),
+        ({"stream_options": None}, True),  # a second field of that name would be no good JSON
+        ({"stream_options": {}}, True),
+        ({"stream_options": {"include_usage": True}}, True),
+        ({"stream_options": {"include_usage": False}}, True),
+        ({"stream_options": 5}, True),
     ],
 )
-def test_usage_asked_for(options: dict[str, Any], asks: bool, mentions: bool) -> None:
-    found = read(stream=True, **options)
-    assert (found.stream, found.asks_usage, found.mentions_usage) == (True, asks, mentions)
+def test_whether_usage_is_a_matter_of_the_clients(options: dict[str, Any], mentions: bool) -> None:
+    found = read(stream=True, tools=TOOLS, messages=[user("a")], **options)
+    assert (found.stream, found.mentions_usage, bool(found.head_digest)) == (True, mentions, True)
 
 
 @pytest.mark.parametrize(
