@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -226,6 +228,30 @@ def test_behind_a_router_the_scheduler_sees_one_replica() -> None:
     assert list(made.front.state.replicas) == ["router"]
     assert len({turn.replica for turn in made.turns.values()} | {"e0", "e1"}) == 2
     assert made.books.outcome().crowds["batch"].runs_per_minute > 10
+
+
+PARENT = """
+import multiprocessing, os, time
+from concurrent.futures import ProcessPoolExecutor
+from luftpause_bench.flood import cells
+
+if __name__ == "__main__":
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=cells._give_way) as pool:
+        print(pool.submit(os.nice, 0).result(), flush=True)
+        pool.submit(time.sleep, 600).result()
+"""
+
+
+def test_processes_that_play_give_way_and_end_with_the_one_that_asks_them(tmp_path: Path) -> None:
+    program = tmp_path / "parent.py"
+    program.write_text(PARENT)
+    parent = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    try:
+        assert int(parent.stdout.readline()) >= 10
+    finally:
+        parent.kill()
+    assert parent.communicate(timeout=60)[0] == ""  # whoever still lived would keep the pipe open
 
 
 def test_rows_are_means_over_seeds_with_their_spread() -> None:

@@ -221,19 +221,21 @@ def of_arrivals(found: Sequence[Row]) -> list[Bound]:
 
 
 def of_forks(found: Sequence[Row]) -> list[Bound]:
-    """Guard counts a prefix that sub-agents share once for each: that may cost what it gains, not more."""
+    """
+    Interactive no worse than with engine priority. Where everything fits (x3) batch no worse than direct; else than original: a router that
+    sends all sub-agents after their parent is not caught up with.
+    """
     judge = Judge(found)
     for scene in judge.rows.scenes:
         judge.not_below(scene, "guard", "interactive", "engine_priority")
-        judge.not_below(scene, "guard", "batch", "direct")
+        judge.not_below(scene, "guard", "batch", "direct" if "x3" in scene else "original")
     return judge.bounds
 
 
 def of_router(found: Sequence[Row]) -> list[Bound]:
-    """Behind a router guard is what original is there, and interactive gains."""
+    """Behind a router guard gives interactive more than direct, and takes from batch no more than original does there."""
     judge = Judge(found)
     for scene in judge.rows.scenes:
-        for crowd in BOTH:
-            judge.not_below(scene, "guard_router", crowd, "original_router")
         judge.not_below(scene, "guard_router", "interactive", "direct")
+        judge.not_below(scene, "guard_router", "batch", "original_router")
     return judge.bounds

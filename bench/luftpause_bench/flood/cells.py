@@ -2,8 +2,10 @@
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing.process import BaseProcess
 from statistics import fmean, stdev
 
 from msgspec import Struct
@@ -12,6 +14,8 @@ from luftpause_bench.flood.books import OfCrowd, Outcome
 from luftpause_bench.flood.variants import BY_NAME
 from luftpause_bench.flood.workload import Workload
 from luftpause_bench.flood.world import World
+
+NICE = 10
 
 
 class Scene(Struct, frozen=True):
@@ -46,13 +50,25 @@ def play_all(cells: Sequence[Cell], jobs: int) -> Iterator[tuple[Cell, Played]]:
     if jobs == 1:
         yield from ((cell, play(cell)) for cell in cells)
         return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=os.nice, initargs=(10,)) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_give_way) as pool:
         asked = {pool.submit(play, cell): cell for cell in cells}
         try:
             for done in as_completed(asked):
                 yield asked[done], done.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _give_way() -> None:
+    """To other work; and end with the parent, even if that was killed."""
+    os.nice(max(0, NICE - os.nice(0)))
+    threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
+
+
+def _end_with(parent: BaseProcess | None) -> None:
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 class Figure(Struct, frozen=True):
