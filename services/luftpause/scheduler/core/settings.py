@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Settings(Struct, frozen=True, gc=False):
-    """Every tunable of the core. The first block has the names and defaults of `kit.config.SchedulerConfig`."""
+    """Every tunable of the core. The first block has the names and, but for the policy, the defaults of `kit.config.SchedulerConfig`."""
 
     policy: str = "original"
     dataplanes_expected: tuple[str, ...] = ()
