@@ -91,6 +91,7 @@ async def test_reports_reach_the_scheduler_in_order() -> None:
         await stream.place("t1")
         await waiter.placement()
         link.started("t1")
+        await stream.until("turn_started")
         link.first_token("t1")
         link.tool_calls_seen("t1", ["call_1"])
         link.finished("t1", "tool_calls", Usage(10, 5, 3), paused=True, tool_call_ids=["call_1"])

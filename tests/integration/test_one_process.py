@@ -70,14 +70,14 @@ async def test_a_turn_is_placed_reported_and_leaves_nothing() -> None:
         assert waiter.told == []  # never within the call
         place = await waiter.placement()
         assert (place.run, place.attempt, place.replica.url, place.replica.state) == ("mine", 1, f"http://127.0.0.1:{engine}", "healthy")
-        link.started("t")
+        link.started("t")  # which the first token tells
         link.first_token("t")
         link.tool_calls_seen("t", [CALL])
         link.finished("t", "tool_calls", Usage(10, 5, 3), paused=True, tool_call_ids=[CALL])
         await settled(scheduler)
         assert in_flight(scheduler) == 0
         assert [name for name in scheduler.host.events if name.startswith(("Turn", "First", "Tool"))] == [
-            "TurnRequested", "TurnStarted", "FirstToken", "ToolCallSeen", "TurnFinished",
+            "TurnRequested", "FirstToken", "ToolCallSeen", "TurnFinished",
         ]  # fmt: skip
         again = Recorder()
         link.ask(an_ask("t2", tool_call_ids=(CALL,)), again)

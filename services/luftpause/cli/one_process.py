@@ -95,7 +95,7 @@ class InProcessLink(LedgerLink[events.Event]):
     ) -> None:
         memory = NoMemory(seconds=memory_seconds)
         words = Words(name, clock)
-        super().__init__(Ledger(memory, clock, words=words, send=host.post, send_soon=host.post_soon, environ=environ))
+        super().__init__(Ledger(memory, clock, words=words, send=host.post, send_soon=host.post, environ=environ))
         self._name = name
         self._host = host
         self._sessions = sessions

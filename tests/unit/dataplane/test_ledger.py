@@ -114,7 +114,42 @@ def test_a_turn_abandoned_after_it_was_started_is_reported_failed(desk: Desk) ->
     desk.place()
     desk.ledger.started("t")
     desk.ledger.abandon("t")
-    assert desk.take() == ["turn_requested 1", "turn_started 1", "turn_failed 1"]
+    assert desk.take() == ["turn_requested 1", "turn_failed 1"]
+
+
+def test_a_start_is_told_if_nothing_else_tells_it_before(desk: Desk) -> None:
+    ends = {
+        "first": lambda: desk.ledger.first_token("first"),
+        "calls": lambda: desk.ledger.tool_calls_seen("calls", ["call_1"]),
+        "stored": lambda: desk.ledger.response_seen("stored", "resp_1"),
+        "done": lambda: desk.ledger.finished("done", "stop", None, paused=False),
+        "lost": lambda: desk.ledger.failed("lost", "engine_died"),
+        "back": lambda: desk.ledger.give_back("back", ReturnReason.BUSY),
+    }
+    for turn in (*ends, "slow"):
+        desk.asked(turn)
+        desk.place(turn)
+        desk.ledger.started(turn)
+    desk.take()
+    for end in ends.values():
+        end()
+    desk.take()
+    desk.ledger.tick()
+    assert [fact.turn_started.turn for fact in desk.sent] == ["slow"]
+    desk.ledger.tick()
+    assert desk.take() == ["turn_started 1"]
+
+
+def test_a_start_that_fell_into_an_outage_is_in_the_memory(desk: Desk) -> None:
+    desk.asked()
+    desk.place()
+    desk.ledger.closed()
+    desk.ledger.started("t")
+    desk.connect("a", "b")
+    desk.take()
+    desk.ledger.tick()
+    assert desk.take() == []
+    assert "t" in desk.ledger.memory.in_flight
 
 
 def test_a_turn_failed_while_it_was_held_is_abandoned(desk: Desk) -> None:
@@ -149,12 +184,14 @@ def test_giving_back_opens_the_next_attempt_and_its_old_orders_are_dropped(desk:
     waiter = desk.asked()
     desk.place()
     desk.ledger.started("t")
+    desk.ledger.tick()
     desk.ledger.give_back("t", ReturnReason.UNREACHABLE)
     desk.place(attempt=1)
     assert len(waiter.final) == 1
     desk.place(replica="b", attempt=2)
     assert [word.replica.name for word in waiter.final if isinstance(word, Placement)] == ["a", "b"]
     desk.ledger.started("t")
+    desk.ledger.tick()
     desk.ledger.finished("t", "stop", None, paused=False)
     assert desk.take() == ["turn_requested 1", "turn_started 1", "turn_returned 1", "turn_started 2", "turn_finished 2"]
 

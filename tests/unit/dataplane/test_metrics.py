@@ -54,6 +54,7 @@ async def test_a_turn_is_counted_from_its_arrival_to_its_end() -> None:
     world.now += 2
     world.place("t", why="capped")
     world.ledger.started("t")
+    world.ledger.tick()
     world.now += 0.2
     world.ledger.first_token("t")
     world.now += 3

@@ -133,7 +133,7 @@ ABSORB: dict[type[Event], Callable[[Draft, Any], None]] = {
     TurnRequested: requests.requested,
     TurnAbandoned: turns.abandoned,
     TurnReturned: turns.returned,
-    TurnStarted: turns.started,
+    TurnStarted: _nothing,
     FirstToken: _nothing,
     ToolCallSeen: requests.tool_call_seen,
     ResponseSeen: responses.response_seen,

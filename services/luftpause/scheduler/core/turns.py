@@ -10,7 +10,6 @@ from luftpause.scheduler.core.events import (
     TurnFailed,
     TurnFinished,
     TurnReturned,
-    TurnStarted,
 )  # fmt: skip
 from luftpause.scheduler.core.holding import drop_waiting, requeue_lanes
 from luftpause.scheduler.core.identity import answered
@@ -65,12 +64,6 @@ def returned(d: Draft, e: TurnReturned) -> None:
 
 
 # ---- in flight --------------------------------------------------------------------------------------------------
-
-
-def started(d: Draft, e: TurnStarted) -> None:
-    turn = d.turns.get(e.turn)
-    if turn is not None and turn.attempt == e.attempt and turn.dataplane == e.dataplane:
-        bump(d, "started")
 
 
 def finished(d: Draft, e: TurnFinished) -> None:
