@@ -30,7 +30,7 @@ from luftpause.scheduler.core.indexes import (
     put_turn,
     replica_of,
 )
-from luftpause.scheduler.core.model import GENERATIVE, Health, Lane, QueueKey, Replica, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.model import GENERATIVE, Health, Lane, QueueKey, Replica, Run, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.order import Candidate, next_turn, waits_for
 from luftpause.scheduler.core.queues import bound_home, dequeue
 from luftpause.scheduler.core.runs import follow, forget_unused, lane_of, move_home, phase_of, put_run, with_lane
@@ -127,20 +127,24 @@ def choose(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> str:
     return d.policy.choose(d, turn, home, admitting).name
 
 
-def place_or_hold(d: Draft, turn: Turn) -> None:
-    """A turn that is in no queue: place it, hold it or refuse it."""
+def place_or_hold(d: Draft, turn: Turn, run: Run | None = None) -> None:
+    """A turn that is in no queue: place it, hold it or refuse it. `run`: its run as it is from now on, if that is not stored yet."""
     key = queue_key(d, turn)
     able = candidates(d, key)
     judged = None if able and d.open else verdict(d, key, able)
+    overtakes = (d.dirty and d.queue_keys.size) or (d.settings.batch_min_share and _owed(d, turn, able))
+    if judged is None and not overtakes and (name := choose(d, turn, key, able)):
+        place(d, turn, key, name, run)
+        return
+    if run is not None:
+        put_run(d, run)
     if isinstance(judged, Refusal):
         refuse(d, turn, judged)
         forget_unused(d, turn.run)
     elif judged is not None:
         hold_new(d, turn, key, judged)
-    elif (d.dirty and d.queue_keys.size) or (d.settings.batch_min_share and _owed(d, turn, able)):
+    elif overtakes:
         _hold_in_order(d, turn, key, able)
-    elif name := choose(d, turn, key, able):
-        place(d, turn, key, name)
     else:
         hold_new(d, turn, key, full_reason(d, turn, key, able))
 
@@ -183,8 +187,8 @@ def full_reason(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> Hol
 # ---- placing ----------------------------------------------------------------------------------------------------
 
 
-def place(d: Draft, turn: Turn, key: QueueKey, name: str) -> None:
-    """Give the turn to this replica. `key`: where it may go; it need not be held."""
+def place(d: Draft, turn: Turn, key: QueueKey, name: str, run: Run | None = None) -> None:
+    """Give the turn to this replica. `key`: where it may go; it need not be held. `run`: its run, if that is not stored yet."""
     now, queue = d.now, turn.queue
     if d.settings.batch_min_share and turn.kind == GENERATIVE:
         _share(d, turn, name)
@@ -200,7 +204,7 @@ def place(d: Draft, turn: Turn, key: QueueKey, name: str) -> None:
         dequeue(d, turn, queue, in_flight=1)
     else:
         count_caller(d, turn.flow, in_flight=1)
-    turn = count_in_flight(d, turn)
+    turn = count_in_flight(d, turn, run)
     bump(d, "placed")
     d.decisions.append(placed(d, turn))
 
@@ -221,11 +225,11 @@ def placed(d: Draft, turn: Turn) -> Place:
     return Place(turn.dataplane, turn.id, turn.attempt, turn.run_id, turn.replica, turn.turn_seq, turn.reason, turn.held_seconds, priority)
 
 
-def count_in_flight(d: Draft, turn: Turn, *, counted_now: bool = True) -> Turn:
+def count_in_flight(d: Draft, turn: Turn, run: Run | None = None, *, counted_now: bool = True) -> Turn:
     """
-    Count the turn at its replica and run, and store it; caller and dataplane know it already.
+    Count the turn at its replica and run, and store both; caller and dataplane know it already.
 
-    Not `counted_now`: it was placed by an earlier scheduler.
+    `run`: if that is not stored yet. Not `counted_now`: it was placed by an earlier scheduler.
     """
     replica = replica_of(d, turn.replica)
     generative = turn.kind == GENERATIVE
@@ -235,16 +239,15 @@ def count_in_flight(d: Draft, turn: Turn, *, counted_now: bool = True) -> Turn:
         put_replica(d, replace(replica, passes=replica.passes + 1))
     arm(d, turn.expires, Timer.TURN, turn.id)
     if generative:
-        turn = _run_generates(d, turn, replica)
+        turn = _run_generates(d, turn, run or d.runs[turn.run], replica)
     put_turn(d, turn)
     if d.policy.placed is not None:
         heed(d, d.policy.placed(d, turn))
     return turn
 
 
-def _run_generates(d: Draft, turn: Turn, replica: Replica) -> Turn:
+def _run_generates(d: Draft, turn: Turn, run: Run, replica: Replica) -> Turn:
     """Its lane generates at the turn's replica from now on. Returns the turn with its number in the run."""
-    run = d.runs[turn.run]
     before, in_flight = run.lanes, run.in_flight + 1
     if turn.turn_seq == 0:
         turn = replace(turn, turn_seq=run.turn_seq + 1)

@@ -10,7 +10,7 @@ from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, put
 from luftpause.scheduler.core.model import GENERATIVE, IdKey, Run, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.placement import place_or_hold, placed
 from luftpause.scheduler.core.queues import servers_of
-from luftpause.scheduler.core.runs import put_run, run_key, store_run
+from luftpause.scheduler.core.runs import run_key, store_run
 from luftpause.scheduler.core.tombstones import ended_at
 from luftpause.scheduler.core.turns import end
 from luftpause.scheduler.core.twins import inherit, twin_of
@@ -90,18 +90,20 @@ def admit(d: Draft, turn: Turn) -> None:
     twin = twin_of(d, turn) if d.twins else None
     if twin is not None:
         turn = replace(turn, arrived=min(twin.arrived, turn.arrived))
-    if turn.kind == GENERATIVE:
-        run = d.runs.get(turn.run)
-        if run is None:
-            run = Run(turn.run, turn.run_id, turn.principal, turn.caller, turn.turn_class, turn.parent, seen=d.now, asked=asked, born=asked)
-            put_run(d, carried(d, run, turn))
-        else:
-            asked = max(asked, run.asked)
-            run = replace(run, turn_class=turn.turn_class, caller=turn.caller, seen=d.now, asked=asked, ended=False)
-            store_run(d, carried(d, run, turn))
-    place_or_hold(d, turn)
+    place_or_hold(d, turn, _asks(d, turn, asked) if turn.kind == GENERATIVE else None)
     if twin is not None and turn.id in d.turns:  # one that is refused inherits nothing: its next try does
         inherit(d, twin)
+
+
+def _asks(d: Draft, turn: Turn, asked: float) -> Run:
+    """The run as this turn leaves it, not stored; a new one if it is not known."""
+    run = d.runs.get(turn.run)
+    if run is None:
+        run = Run(turn.run, turn.run_id, turn.principal, turn.caller, turn.turn_class, turn.parent, seen=d.now, asked=asked, born=asked)
+    else:
+        asked = max(asked, run.asked)
+        run = replace(run, turn_class=turn.turn_class, caller=turn.caller, seen=d.now, asked=asked, ended=False)
+    return carried(d, run, turn) if turn.id_keys else run
 
 
 # ---- whose is it? -----------------------------------------------------------------------------------------------
