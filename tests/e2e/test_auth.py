@@ -42,7 +42,7 @@ async def loadgen(stack: Process, *options: str, env: dict[str, str]) -> tuple[i
 
 
 async def test_a_stack_with_a_token_works_for_those_who_have_it(tmp_path: Path) -> None:
-    async with running(*up(tmp_path), env=ENV, folder=tmp_path) as stack:
+    async with running(*up(tmp_path), "--engine", "fake", env=ENV, folder=tmp_path) as stack:
         (curl,) = [line.strip() for line in stack.logged().splitlines() if line.strip().startswith("curl ")]
         assert '-H "Authorization: Bearer $LUFTPAUSE_TOKEN"' in curl
         assert f'{stack.at["mcp"]} --header "Authorization: Bearer $LUFTPAUSE_TOKEN"' in stack.logged()
@@ -68,7 +68,7 @@ async def test_a_stack_with_a_token_works_for_those_who_have_it(tmp_path: Path) 
             said = await client.messages.create(model=model, max_tokens=20, messages=[{"role": "user", "content": "hello"}])
             assert said.content
 
-        for options in (("--spawn", "2"), ("--agents", "2", "--duration-s", "4", "--tool-calls", "0")):
+        for options in (("--spawn", "2"), ("--agents", "2", "--duration-s", "2", "--tool-calls", "0")):
             status, out, err = await loadgen(stack, *options, "--json", env=ENV)
             assert status == 0, err
             status, _, err = await loadgen(stack, *options, env={})

@@ -7,19 +7,21 @@ import shlex
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import httpx
 import pytest
 
+from luftpause.cli import app as cli
+from luftpause.kit.errors import LuftpauseError
 from tests.support.pids import descendants, gone
 from tests.support.processes import Process, running
 from tests.support.terminal import on_a_terminal
 
 pytestmark = pytest.mark.timeout(180)
 ROOT = Path(__file__).resolve().parents[2]
+FAKES = ("--engine", "fake")  # where it does not matter what answers: llama.cpp takes seconds to load its model
 
 
 def up(folder: Path) -> tuple[str, ...]:
@@ -35,12 +37,12 @@ def pid_of(process: Process, command: str) -> int:
 
 
 async def test_ctrl_c_stops_everything(tmp_path: Path) -> None:
-    async with running(*up(tmp_path), folder=tmp_path) as stack:
+    async with running(*up(tmp_path), *FAKES, folder=tmp_path) as stack:
         started = descendants(stack.process.pid)
         assert len(started) >= 6
         stack.process.send_signal(signal.SIGINT)
         assert await stack.ended() == 0
-        await gone(started, 1)
+        await gone(started)
         stopping = stack.logged().partition("stopping …")[2]
         assert "stopping" in stopping
         assert not re.search("Traceback|no connection|no session|left before|died", stopping), stopping
@@ -78,31 +80,35 @@ async def output(*command: str) -> str:
 
 
 async def test_when_one_service_dies_it_says_which_and_stops_the_rest(tmp_path: Path) -> None:
-    async with running(*up(tmp_path), folder=tmp_path) as stack:
+    async with running(*up(tmp_path), *FAKES, folder=tmp_path) as stack:
         started = descendants(stack.process.pid)
         os.kill(pid_of(stack, "dataplane"), signal.SIGKILL)
         assert await stack.ended() == 1
         assert "dataplane ended by itself (killed by SIGKILL)" in stack.logged()
-        await gone(started, 1)
+        await gone(started)
 
 
 async def test_kill_9_of_it_leaves_no_process(tmp_path: Path) -> None:
-    async with running(*up(tmp_path), folder=tmp_path) as stack:
+    async with running(*up(tmp_path), *FAKES, folder=tmp_path) as stack:
         started = descendants(stack.process.pid)
         stack.kill()
         await stack.ended()
         await gone(started)
 
 
+def refusal(*arguments: str) -> str:
+    """Why the command does not start, in this process; the program would print it and end with status 2."""
+    with pytest.raises(LuftpauseError) as refused:
+        cli.app(arguments, standalone_mode=False)
+    return refused.value.message
+
+
 @pytest.mark.parametrize("option", ["--dataplane-port", "--runtime-port", "--scheduler-port", "--status-port"])
 def test_a_port_in_use_is_named_with_the_option_that_changes_it(option: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        tried = subprocess.run(
-            [sys.executable, "-m", "luftpause", *up(tmp_path), option, str(port)], capture_output=True, text=True, timeout=60, check=False
-        )
-    assert tried.returncode == 2
-    assert tried.stderr == f"luftpause: port {port} on 127.0.0.1 is in use; choose another with {option} (or --free-ports)\n"
+        said = refusal(*up(tmp_path), option, str(port))
+    assert said == f"port {port} on 127.0.0.1 is in use; choose another with {option} (or --free-ports)"
 
 
 async def test_real_replicas_come_from_a_configuration(tmp_path: Path) -> None:
@@ -119,12 +125,7 @@ async def test_real_replicas_come_from_a_configuration(tmp_path: Path) -> None:
 def test_a_configuration_without_replicas_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "luftpause.yaml"
     config.write_text("log: {level: info}\n")
-    tried = subprocess.run(
-        [sys.executable, "-m", "luftpause", *up(tmp_path), "--config", str(config)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert tried.returncode == 2
-    assert "replicas" in tried.stderr
-    assert "Traceback" not in tried.stderr
+    assert "replicas" in refusal(*up(tmp_path), "--config", str(config))
 
 
 async def models_of(stack: Process) -> list[str]:
@@ -191,4 +192,4 @@ async def test_closing_its_terminal_stops_everything_also_where_it_follows_a_fil
         assert len(started) >= 3
         close()
         assert await asyncio.wait_for(stack.wait(), 20) == 0
-        await gone(started, 1)
+        await gone(started)

@@ -11,7 +11,7 @@ import yaml
 
 from tests.support.processes import Process, port_of, start, stop_all
 
-READY_SECONDS = 30.0
+READY_SECONDS = 60.0
 
 
 class Stack:
