@@ -130,7 +130,7 @@ def ends(core: Core, now: float, turn: str, attempt: int) -> tuple[Callable[[], 
 
 
 def live(core: Core, begin: float, turns: int) -> float:
-    """So many turns, each ended in another way, a third of them while held; then as long as runs are remembered. Returns when that is over."""
+    """So many turns, each ended in another way, some while held; then all is forgotten. Returns when that is over."""
     now = begin
     chance = Random(3)
     for number in range(turns):
