@@ -3,7 +3,7 @@
 Written from spec and decision records only, for one connected dataplane, generative turns and whole seconds.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import floor
 
@@ -44,7 +44,7 @@ class Engine:
     reported: float | None = None  # when the last load came
     lost: bool = False  # the last good probe had no load, though there was one before
     queue_cap: int | None = None
-    fresh: set[str] = field(default_factory=set)  # turns placed since the last report
+    seen: int = 0  # generative turns that were in flight at the last report
     refused: bool = False  # since the last good probe
     rests: bool = False
     owed: float = 0.0  # to batch
@@ -183,7 +183,6 @@ class Oracle:
 
     def engines_forget(self, name: str) -> None:
         for each, engine in self.engines.items():
-            engine.fresh.discard(name)
             if self.turns[name].replica == each:
                 engine.peak = max(engine.peak, self.flying(each) + self.reserved(each))
 
@@ -272,7 +271,7 @@ class Oracle:
             if event.outcome is ProbeOutcome.REFUSED or engine.misses >= self.settings.probe_misses_max:
                 engine.health = "unhealthy"
             return
-        engine.misses, engine.health, engine.rests, engine.fresh = 0, "healthy", False, set()
+        engine.misses, engine.health, engine.rests, engine.seen = 0, "healthy", False, self.flying(event.replica)
         load = event.load if engine.spec.capped else None
         self.reported(event.replica, load)
         engine.peak, engine.refused = 0, False
@@ -322,7 +321,7 @@ class Oracle:
         most = self.settings.burst_turns_max
         if engine.reported is None or most == 0 or self.load_unknown(engine):
             return ENDLESS
-        return (max(8, engine.running) if most is None else most) - len(engine.fresh)
+        return (max(8, engine.running) if most is None else most) - (self.flying(name) - engine.seen)
 
     def flying(self, name: str) -> int:
         return sum(turn.replica == name for turn in self.turns.values())
@@ -403,7 +402,6 @@ class Oracle:
         turn = self.turns[name]
         self.count_share(turn, replica)
         turn.replica, turn.placed = replica, self.now
-        self.engines[replica].fresh.add(name)
         run = self.runs.setdefault(turn.run, Run(turn.run, self.now))
         run.seq += 1
         lane = run.lanes.setdefault(turn.asked.model, Lane())

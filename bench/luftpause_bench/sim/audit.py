@@ -87,10 +87,10 @@ class Auditor:
         self._promise(len(state.turns) == len(books.turns), lambda: f"{len(state.turns)} turns, and {len(books.turns)} by the books")
         for name, pool in books.pools.items():
             replica = state.replicas.get(name)
-            counted = (replica.in_flight, replica.passes, replica.burst) if replica is not None else (0, 0, 0)
-            mine = (pool.flying, pool.passes, 0 if replica is None or pool.unknown(books.now, books.settings) else pool.fresh)
+            counted = (replica.in_flight, replica.passes, replica.seen) if replica is not None else (0, 0, 0)
+            mine = (pool.flying, pool.passes, 0 if replica is None or pool.unknown(books.now, books.settings) else pool.seen)
             mine = mine if replica is None or not pool.unknown(books.now, books.settings) else (*mine[:2], counted[2])
-            text = f"{name} counts {counted} (in flight, passes, since its report), and {mine} by the books"
+            text = f"{name} counts {counted} (in flight, passes, in flight at its report), and {mine} by the books"
             self._promise(counted == mine, lambda text=text: text)
 
     @property
@@ -111,7 +111,8 @@ class Auditor:
         cap, burst = (max(before, now) for before, now in zip((cap, burst), self._room(place.replica), strict=True))
         self._promise(pool.flying <= cap, lambda: f"{where}, which has {pool.flying} in flight and a cap of {cap} by the books")
         self._promise(
-            pool.fresh <= burst, lambda: f"{where}: {pool.fresh} turns since its last report, at most {burst} may be, by the books"
+            pool.flying - pool.seen <= burst,
+            lambda: f"{where}: {pool.flying - pool.seen} turns more than at its last report, at most {burst} may be, by the books",
         )
         rests = pool.full_when_empty and pool.flying == 1 and not self._goes_on
         self._promise(not rests, lambda: f"{where}, which said it is full when it had nothing, and was not probed since")

@@ -68,13 +68,14 @@ class Books:
         mine = getattr(event, "turn", "")
         known = self.turns.get(mine)
         absorbed = isinstance(event, TurnFinished | TurnFailed | TurnAbandoned) and known is not None and bool(known.replica)
-        absorbed = absorbed or isinstance(event, ReplicaProbed)
         if absorbed:
             self._absorb(event)
         answered = getattr(event, "attempt", 0) + isinstance(event, TurnReturned)
         answered = inf if isinstance(event, TurnAbandoned) else answered  # what is said of its turn was due before
         for decision in decisions:
-            if not absorbed and isinstance(decision, Place | Held | Refuse) and decision.turn == mine and decision.attempt >= answered:
+            heard = isinstance(event, ReplicaProbed) and not isinstance(decision, Expire)  # what expires was due before
+            asked = isinstance(decision, Place | Held | Refuse) and decision.turn == mine and decision.attempt >= answered
+            if not absorbed and (heard or asked):
                 self._absorb(event)
                 absorbed = True
             self._decided(decision)
@@ -109,8 +110,6 @@ class Books:
         self._belongs(entry, decision.run)
         entry.earliest = self._earliest(entry)
         entry.replica, entry.placed = decision.replica, self.now
-        pool = self.pool(decision.replica)
-        entry.report = pool.reports
         self.waiting.pop(entry.turn, None)
         self._count(entry, 1)
         self.kept.pop(entry.run_key, None)  # whichever of its branches it follows
@@ -151,8 +150,6 @@ class Books:
             pool.passes += by
             return
         pool.flying += by
-        if entry.report == pool.reports:
-            pool.fresh += by
 
     def _drop(self, entry: Entry) -> None:
         """It is over, or given back."""
@@ -351,6 +348,7 @@ class Books:
         )  # fmt: skip
         self.turns[entry.turn] = entry
         self._count(entry, 1)
+        self.pool(entry.replica).seen += entry.generative
         self.kept.pop(entry.run_key, None)
         self.seen_runs.add(entry.run_key)
 

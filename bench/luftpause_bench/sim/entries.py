@@ -30,7 +30,6 @@ class Entry:
     responds: bool = False  # it goes on from a response that one replica stores
     replica: str = ""
     placed: float = 0.0
-    report: int = -1  # of the replica, when it was placed
     reason: HoldReason | None = None
     told: float = 0.0  # when it was told this reason
     first_told: int = 0  # the event at which it was first held in this attempt

@@ -187,7 +187,8 @@ def may_be_placed(after: State, place: Place, report: ReplicaProbed | None) -> N
     most = after.settings.burst_turns_max
     if load is not None and most != 0 and replica.load is not None:
         most = max(8, load.running) if most is None else most
-        assert replica.burst <= most, f"{where}: {replica.burst} turns since its last report, at most {most} may be"
+        more = replica.in_flight - replica.seen
+        assert more <= most, f"{where}: {more} turns more than at its last report, at most {most} may be"
 
 
 def _reserved(state: State, replica: str, *, but: str) -> int:

@@ -25,8 +25,7 @@ class Pool:
     models: tuple[str, ...]
     flying: int = 0
     passes: int = 0
-    fresh: int = 0  # of those in flight, placed since the last report
-    reports: int = 0
+    seen: int = 0  # of those in flight when it last reported
     load: Load | None = None
     load_at: float = -inf
     measured: bool = False  # its load could be read once
@@ -75,8 +74,7 @@ class Pool:
         if load is not None:
             self.measured, self.load_at = True, now
         self.load = load
-        self.reports += 1
-        self.fresh = self.peak = 0
+        self.seen, self.peak = self.flying, 0
         self.passes_most = max(self.passes_most or 0, self.passes) + 1 if self.pass_refused else None
         self.refused = self.full_when_empty = self.pass_refused = self.rests = False
 
@@ -96,10 +94,8 @@ class Pool:
         kept = self.models if self.spec.models is None else ()
         anew = Pool(spec, kept if spec.models is None else spec.models, self.flying, self.passes, rests=True)
         elsewhere = (spec.url, spec.kind) != (self.spec.url, self.spec.kind)
-        if elsewhere or spec.capped != self.spec.capped:
-            anew.reports = self.reports + 1
-        else:
-            anew.fresh, anew.reports, anew.load, anew.load_at = self.fresh, self.reports, self.load, self.load_at
+        if not elsewhere and spec.capped == self.spec.capped:
+            anew.seen, anew.load, anew.load_at = self.seen, self.load, self.load_at
         if not elsewhere:
             anew.health, anew.misses, anew.delivered_at = self.health, self.misses, self.delivered_at
         return anew
@@ -124,7 +120,7 @@ class Pool:
         return most if limit is None else max(0, min(most, limit - self.passes))
 
     def burst(self, now: float, settings: Settings) -> float:
-        """Most turns that may be placed there between two reports."""
+        """By how many turns in flight may outnumber those at its last report."""
         most = settings.burst_turns_max
         if self.load is None or most == 0 or self.unknown(now, settings):
             return inf

@@ -41,11 +41,9 @@ def replicas(state: State, flying: list[Turn]) -> None:
     passing = Counter(turn.replica for turn in flying if turn.kind != GENERATIVE)
     reserving = Counter(lane.home for run in state.runs.values() for lane in run.lanes for branch in lane.branches if branch.reserves)
     assert set(state.names) | set(generating) | set(passing) <= set(state.replicas)
-    fresh = Counter(turn.replica for turn in flying if turn.kind == GENERATIVE and turn.report == state.replicas[turn.replica].report)
     for replica in state.replicas.values():
         name = replica.name
         assert (replica.in_flight, replica.passes, replica.reserved) == (generating[name], passing[name], reserving[name]), name
-        assert replica.burst == fresh[name], name
         assert not replica.removed or replica.in_flight + replica.passes + replica.reserved > 0
         assert replica.removed == (name not in state.names)
 
@@ -201,7 +199,7 @@ def placements(before: State, after: State, placed: list[Place]) -> None:
         if _served_first(after, turn, replica):
             continue
         assert replica.in_flight <= limit(replica, after.settings, int(after.settings.policy == "guard" and replica.spec.priority != "off"))
-        assert replica.burst <= burst_limit(replica, after.settings)
+        assert replica.in_flight - replica.seen <= burst_limit(replica, after.settings)
         if turn.turn_class is TurnClass.BATCH and not after.settings.batch_min_share:
             batch[place.replica] += 1
             brought = sum(branch.reserves for lane in after.runs[turn.run].lanes for branch in lane.branches)

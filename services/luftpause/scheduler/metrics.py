@@ -158,7 +158,7 @@ def _of_replicas(state: State, now: float) -> Iterator[Metric]:
         ("probe_misses", "Probes in a row that went wrong.", _each(replicas, "misses")),
         ("passes_in_flight", "Embedding and classifier turns at the replica.", _each(replicas, "passes")),
         ("reserved_places", "Places kept for paused interactive runs.", _each(replicas, "reserved")),
-        ("burst_turns", "Turns placed since the last report of its load, and still in flight.", _each(replicas, "burst")),
+        ("burst_turns", "So many turns more are in flight than at the last report of its load.", _each(replicas, "burst")),
         ("cap_turns", "Most turns that it may have in flight; +Inf: not capped.", [((each.name,), _cap(state, each)) for each in replicas]),
         ("running_requests", "Requests that the engine runs, as it reported.", [((each.name,), load.running) for each, load in loads]),
         ("waiting_requests", "Requests that wait in the engine, as it reported.", [((each.name,), load.waiting) for each, load in loads]),

@@ -31,7 +31,7 @@ def admits(replica: Replica, kind: str, turn_class: int, settings: Settings, spa
     most = limit(replica, settings, spare)
     if taken >= most or (replica.busy and taken == 0):
         return HoldReason.CAPPED
-    if replica.burst and replica.burst >= burst_limit(replica, settings):
+    if taken > replica.seen and taken - replica.seen >= burst_limit(replica, settings):
         return HoldReason.CAPPED
     if turn_class == TurnClass.BATCH and taken + replica.reserved >= most:
         return HoldReason.RESERVED
@@ -60,7 +60,7 @@ def limit(replica: Replica, settings: Settings, spare: int = 0) -> int:
 
 
 def burst_limit(replica: Replica, settings: Settings) -> int:
-    """Most turns that may come on top of those which the last report could see."""
+    """By how many turns in flight may outnumber those that the last report could see. One that takes the place of another adds none."""
     if replica.load is None or settings.burst_turns_max == 0:
         return UNLIMITED
     return settings.burst_turns_max or max(BURST_TURNS_MIN, replica.load.running)
@@ -121,7 +121,7 @@ def reported(replica: Replica, load: Load | None, now: float, settings: Settings
         cap = replica.cap if 0 < queued < reports_min else _queue_cap(replica, load) if queued else _released(replica, load, settings)
         load_at, has_load = now, True
     return replace(
-        replica, load=load, load_at=load_at, has_load=has_load, report=replica.report + 1, queued=queued, burst=0, peak=0, cap=cap,
+        replica, load=load, load_at=load_at, has_load=has_load, queued=queued, seen=replica.in_flight, peak=0, cap=cap,
         refused=False, busy=False, passes_cap=passes_cap, pass_refused=False,
     )  # fmt: skip
 

@@ -162,7 +162,7 @@ def _count_turn(d: Draft, dataplane: str, memory: TurnMemory) -> None:
         id=memory.turn, attempt=memory.attempt, dataplane=dataplane, run=key, run_id=memory.run, model=memory.model, kind=memory.kind.value,
         turn_class=memory.turn_class, caller=memory.caller, principal=memory.principal, flow=run_key(memory.principal, memory.caller),
         arrived=memory.placed, phase=TurnPhase.IN_FLIGHT, replica=memory.replica, turn_seq=memory.turn_seq, placed=memory.placed,
-        expires=max(memory.placed, d.now) + d.settings.turn_timeout_seconds, report=-1,
+        expires=max(memory.placed, d.now) + d.settings.turn_timeout_seconds,
         head_digest=memory.head_digest, stated=True, hold_until=memory.placed + (d.settings.hold_seconds_max or -memory.placed),
     )  # fmt: skip
     holder = dataplane_of(d, dataplane)

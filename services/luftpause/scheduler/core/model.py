@@ -42,9 +42,8 @@ class Replica(Struct, frozen=True, gc=False):
     load: Load | None = None
     load_at: float = 0.0
     has_load: bool = False  # its metrics were readable once: if they go missing that is a fault, not a property
-    report: int = 0  # counts its load reports
     queued: int = 0  # the last so many of them showed a queue
-    burst: int = 0  # generative turns placed since the last report and still in flight
+    seen: int = 0  # generative turns that were in flight when it last reported
     peak: int = 0  # most places taken or kept when a turn ended, since the last report
     cap: int | None = None  # set by a reported queue, or by an engine that said it is full
     refused: bool = False  # said that it is full since the last report
@@ -202,7 +201,6 @@ class Turn(Struct, frozen=True, gc=False):
     turn_seq: int = 0
     placed: float = 0.0
     expires: float = 0.0
-    report: int = 0  # of the replica, when placed
     held_seconds: float = 0.0
 
 

@@ -198,7 +198,7 @@ def place(d: Draft, turn: Turn, key: QueueKey, name: str, run: Run | None = None
     held_seconds = max(now - turn.arrived, 0.0) if turn.reason is not None else 0.0
     turn = replace(
         turn, phase=TurnPhase.IN_FLIGHT, replica=name, placed=now, expires=now + d.settings.turn_timeout_seconds,
-        report=d.replicas[name].report, held_seconds=held_seconds, strict=key.home == name, queue=None,
+        held_seconds=held_seconds, strict=key.home == name, queue=None,
     )  # fmt: skip
     if queue is not None:
         dequeue(d, turn, queue, in_flight=1)
@@ -234,7 +234,7 @@ def count_in_flight(d: Draft, turn: Turn, run: Run | None = None, *, counted_now
     replica = replica_of(d, turn.replica)
     generative = turn.kind == GENERATIVE
     if generative:
-        put_replica(d, replace(replica, in_flight=replica.in_flight + 1, burst=replica.burst + counted_now))
+        put_replica(d, replace(replica, in_flight=replica.in_flight + 1, seen=replica.seen + (not counted_now)))
     else:
         put_replica(d, replace(replica, passes=replica.passes + 1))
     arm(d, turn.expires, Timer.TURN, turn.id)
@@ -275,9 +275,8 @@ def uncount(d: Draft, turn: Turn, finished: TurnFinished | None = None) -> None:
     """A turn in flight has ended in whatever way: its place is free. Its run is the caller's affair."""
     replica = replica_of(d, turn.replica)
     if turn.kind == GENERATIVE:
-        burst = replica.burst - (turn.report == replica.report)
         peak = max(replica.peak, replica.in_flight + replica.reserved)
-        put_replica(d, replace(replica, in_flight=replica.in_flight - 1, burst=burst, peak=peak))
+        put_replica(d, replace(replica, in_flight=replica.in_flight - 1, peak=peak))
     else:
         put_replica(d, replace(replica, passes=replica.passes - 1))
     mark_dirty(d, turn.replica)

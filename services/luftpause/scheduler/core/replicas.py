@@ -70,7 +70,7 @@ def load_too_old(d: Draft, name: str) -> None:
     """No report for some periods: its load is unknown; the last cap holds."""
     replica = d.replicas.get(name)
     if replica is not None and replica.load is not None and d.now >= stale_at(d, replica):
-        put_replica(d, replace(replica, load=None, burst=0, report=replica.report + 1))
+        put_replica(d, replace(replica, load=None))
         mark_dirty(d, name)
 
 
@@ -101,12 +101,12 @@ def _configured(d: Draft, old: Replica | None, spec: ReplicaSpec) -> Replica:
     if old.removed or old.spec.url != spec.url or old.spec.kind is not spec.kind:
         _forget_load(d, old)
         fresh = fresh_replica(spec)
-        return replace(fresh, in_flight=old.in_flight, passes=old.passes, reserved=old.reserved, report=old.report + 1)
+        return replace(fresh, in_flight=old.in_flight, passes=old.passes, reserved=old.reserved)
     learned = old.models if old.spec.models is None else None
     spoken = old.apis if not old.spec.apis else ()
     if old.spec.capped != spec.capped:  # what its metrics said says nothing about it any more
         _forget_load(d, old)
-        old = replace(old, load=None, has_load=False, cap=None, refused=False, busy=False, burst=0, peak=0, report=old.report + 1)
+        old = replace(old, load=None, has_load=False, cap=None, refused=False, busy=False, peak=0)
     return replace(old, spec=spec, models=spec.models if spec.models is not None else learned, apis=spec.apis or spoken)
 
 

@@ -40,7 +40,7 @@ class ReplicaView(Struct, frozen=True):
     """
     `cap` None: not capped. `load`: known, unknown (metrics went missing), or none (it never had any).
 
-    `burst`: turns placed since the last report and still in flight; `burst_max` None: unlimited. `held`: turns that wait for this replica
+    `burst`: so many turns more are in flight than at its last report; `burst_max` None: unlimited. `held`: turns that wait for this replica
     and may go nowhere else. `health_seconds`: how long it has been in this health. `paused_interactive`: places kept for paused runs.
     """
 
@@ -169,7 +169,7 @@ def _replica(state: State, replica: Replica, shares: Shares, held: int, now: flo
         held=held,
         cap=cap_of(state, replica),
         max_in_flight=replica.spec.max_in_flight,
-        burst=replica.burst,
+        burst=max(0, replica.in_flight - replica.seen),
         burst_max=None if burst_max >= UNLIMITED else burst_max,
         busy=replica.busy,
         load="known" if load else "unknown" if load_unknown(replica) else "none",

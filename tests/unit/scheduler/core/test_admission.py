@@ -22,10 +22,11 @@ INTERACTIVE, BATCH = int(TurnClass.INTERACTIVE), int(TurnClass.BATCH)
         pytest.param({"cap": 2, "in_flight": 2}, HoldReason.CAPPED, HoldReason.CAPPED, id="at its cap"),
         pytest.param({"cap": 2, "in_flight": 1, "reserved": 1}, None, HoldReason.RESERVED, id="a paused run will return"),
         pytest.param({"in_flight": 500, "reserved": 9}, None, None, id="no cap, no reserve"),
+        pytest.param({"load": Load(0, 0), "has_load": True, "in_flight": 8}, HoldReason.CAPPED, HoldReason.CAPPED, id="burst of 8"),
+        pytest.param({"load": Load(20, 0), "has_load": True, "in_flight": 30, "seen": 11}, None, None, id="burst of what it runs"),
         pytest.param(
-            {"load": Load(0, 0), "has_load": True, "in_flight": 8, "burst": 8}, HoldReason.CAPPED, HoldReason.CAPPED, id="burst of 8"
+            {"load": Load(20, 0), "has_load": True, "in_flight": 30, "seen": 10}, HoldReason.CAPPED, HoldReason.CAPPED, id="and no more"
         ),
-        pytest.param({"load": Load(20, 0), "has_load": True, "in_flight": 30, "burst": 10}, None, None, id="burst of what it runs"),
         pytest.param({"has_load": True, "in_flight": 16}, HoldReason.CAPPED, HoldReason.CAPPED, id="metrics went missing: 16"),
         pytest.param({"has_load": True, "cap": 40, "in_flight": 39}, None, None, id="metrics went missing: the last cap holds"),
         pytest.param({"cap": 1, "busy": True}, HoldReason.CAPPED, HoldReason.CAPPED, id="said it is full, nothing of ours there"),
