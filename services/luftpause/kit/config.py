@@ -102,7 +102,8 @@ class SchedulerConfig(Section):
     )
     load_unknown_cap: Annotated[int, Field(ge=1)] = Field(default=16, description="Cap of a replica whose metrics went missing.")
     burst_turns_max: Count | None = Field(
-        default=None, description="By so many turns in flight may grow between two load reports; 0: unlimited; not given: max(8, reported running)."
+        default=None,
+        description="By so many turns in flight may grow between two load reports; 0: unlimited; not given: max(8, reported running).",
     )
     cap_release: Literal["stepwise", "at_once"] = Field(default="stepwise", description="How a cap is lifted when the queue is gone.")
     stickiness: Literal["strict", "off"] = Field(default="strict", description="`off`: runs may move between replicas.")
