@@ -11,18 +11,15 @@ from luftpause_bench.flood.sets import SETS_SEED, sets
 from luftpause_bench.report import Bound
 
 ENDS: Final = ("direct", "engine_priority", "original", "residency", "guard")
-MATRIX: Final = (
-    "direct", "least_loaded", "engine_priority", "original_plain", "original_fast", "original", "original_moves", "residency", "guard",
-    "guard_fast", "guard_fifo", "guard_0.9",
-)  # fmt: skip
+MORE: Final = ("least_loaded", "original_plain", "original_fast", "original_moves", "guard_fast", "guard_fifo", "guard_0.9")
 LIES: Final = ("direct", "guard", "guard_k_unknown", "guard_k_over", "guard_late", "guard_blind")
 FOUR: Final = ("direct", "engine_priority", "original", "guard")
 
 
 class Flood(Struct, frozen=True):
     """
-    `scenes` gets the seed of random sets. `quick`: the scenes that are played then, each once. `figure`: of what ratios to `base` are
-    shown. `drawn`: the variants in the plot.
+    `scenes` gets the seed of random sets. `quick`: so many scenes are played then, each once. `more`: variants that are played in the
+    scenes `more_in` only. `figure`: of what ratios to `base` are shown. `drawn`: the variants in the plot.
     """
 
     what: str
@@ -31,11 +28,16 @@ class Flood(Struct, frozen=True):
     judge: Callable[[Sequence[Row]], list[Bound]]
     seeds: int = 5
     quick: int = 1
+    more: tuple[str, ...] = ()
+    more_in: str = ""
     crowds: tuple[str, str] = ("interactive", "batch")
     figure: str = "runs_per_minute"
     base: str = "direct"
     drawn: tuple[str, ...] = ("engine_priority", "original", "residency", "guard")
     sets_seed: int | None = None
+
+    def plays(self, scene: Scene) -> tuple[str, ...]:
+        return (*self.variants, *(self.more if self.more_in in scene.name else ()))
 
 
 def _pressures(_: int) -> list[Scene]:
@@ -45,13 +47,13 @@ def _pressures(_: int) -> list[Scene]:
 
 FLOODS: Final = {
     "flood": Flood(
-        "KV memory x0.75 to x3 by 16 to 64 batch agents, 4 interactive agents", _pressures, MATRIX, bounds.of_flood, quick=2,
-        drawn=("engine_priority", "original", "residency", "guard", "guard_0.9"),
+        "KV memory x0.75 to x3 by 16 to 64 batch agents, 4 interactive agents", _pressures, ENDS, bounds.of_flood, quick=2,
+        more=MORE, more_in="48 batch", drawn=("engine_priority", "original", "residency", "guard", "guard_0.9"),
     ),
     "flood_bursts": Flood(
-        "runs that come all at once", lambda _: scenes.bursts(), ENDS, bounds.of_arrivals, quick=2, figure="run_seconds_p50",
+        "runs that come all at once", lambda _: scenes.bursts(), FOUR, bounds.of_arrivals, seeds=3, quick=2, figure="run_seconds_p50",
     ),
-    "flood_coding": Flood("coding agents, contexts of up to 120,000 tokens", lambda _: scenes.coding(), ENDS, bounds.of_coding),
+    "flood_coding": Flood("coding agents, contexts of up to 120,000 tokens", lambda _: scenes.coding(), ENDS, bounds.of_coding, seeds=3),
     "flood_forks": Flood(
         "sub-agents that begin with their parent's whole context", lambda _: scenes.forks(), FOUR, bounds.of_forks, quick=2,
     ),
@@ -68,8 +70,8 @@ FLOODS: Final = {
     ),
     "flood_light": Flood("engines that don't queue", lambda _: scenes.light(), FOUR, bounds.of_light, seeds=10),
     "flood_open": Flood(
-        "runs that come at random, whatever became of those before", lambda _: scenes.open_loop(), ENDS, bounds.of_arrivals, quick=2,
-        figure="run_seconds_p50",
+        "runs that come at random, whatever became of those before", lambda _: scenes.open_loop(), FOUR, bounds.of_arrivals, seeds=3,
+        quick=2, figure="run_seconds_p50",
     ),
     "flood_router": Flood(
         "a router before the engines is the only replica", lambda _: scenes.router(),
@@ -77,7 +79,8 @@ FLOODS: Final = {
         drawn=("engine_priority", "original", "original_router", "guard_router"),
     ),
     "flood_sets": Flood(
-        "40 random sets of engines and agents", sets, FOUR, bounds.of_sets, quick=6, figure="turns_per_minute", sets_seed=SETS_SEED,
+        "40 random sets of engines and agents", sets, FOUR, bounds.of_sets, seeds=3, quick=6, figure="turns_per_minute",
+        sets_seed=SETS_SEED,
     ),
-    "flood_tools": Flood("tools of 0.1, 2 and 25 s", lambda _: scenes.tools(), ENDS, bounds.of_tools, quick=2),
+    "flood_tools": Flood("tools of 0.1, 2 and 25 s", lambda _: scenes.tools(), ENDS, bounds.of_tools, seeds=3, quick=2),
 }  # fmt: skip

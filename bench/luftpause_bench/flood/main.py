@@ -32,13 +32,13 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
     flood = FLOODS[name]
     options = _options(name, flood, arguments)
     scenes = _scenes(flood, options)
-    variants = [variant for variant in flood.variants if not options.variants or variant in options.variants]
+    variants = [variant for variant in (*flood.variants, *flood.more) if not options.variants or variant in options.variants]
     if not scenes:
         print(f"no scene of {name} has all of {options.cells} in its name; there are: {_names(flood)}", file=sys.stderr)
         return 2
     began = time.monotonic()
     seeds = _seeds(flood, options)
-    cells = [Cell(scene, variant, seed) for scene in scenes for variant in variants for seed in seeds]
+    cells = [Cell(scene, variant, seed) for scene in scenes for variant in flood.plays(scene) if variant in variants for seed in seeds]
     found = rows(_played(cells, Kept(options.results / "cells" / f"{name}.jsonl", fresh=options.fresh), options.jobs))
     report = Report(
         name, SIMULATED, _parameters(flood, scenes, variants, options), seeds, tables(flood, found), tuple(flood.judge(found)),
@@ -50,7 +50,8 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
 def _options(name: str, flood: Flood, arguments: Sequence[str] | None) -> argparse.Namespace:
     made = parser(name, f"{flood.what}\n\n{__doc__}", seeds=flood.seeds)
     made.add_argument("--cells", nargs="+", default=[], metavar="WORD", help="only scenes whose names have all of these words, as: x2 48")
-    made.add_argument("--variants", nargs="+", choices=flood.variants, metavar="NAME", help=f"only these of {', '.join(flood.variants)}")
+    variants = (*flood.variants, *flood.more)
+    made.add_argument("--variants", nargs="+", choices=variants, metavar="NAME", help=f"only these of {', '.join(variants)}")
     made.add_argument("--first-seed", type=int, metavar="N", help=f"{FIRST_SEED} by default")
     made.add_argument("--dev", action="store_true", help=f"seeds from 1 and random sets of seed {DEV_SEED}: to choose constants on")
     made.add_argument("--jobs", type=int, default=cores(), metavar="N", help="processes; one per core by default")

@@ -94,7 +94,7 @@ def _sessions(kv_tokens: int, crowds: tuple[Agents, ...], shared_tokens: int) ->
     """Long enough for many ends of runs that take half an hour where prefixes are lost."""
     return Workload(
         replace(LARGE, kv_tokens=kv_tokens), crowds, one_gpu=True, shared_tokens=shared_tokens, answer_tokens_max=4000,
-        context_tokens_max=120_000, ramp_seconds=60, warm_up_seconds=3600, seconds=4 * 3600,
+        context_tokens_max=min(120_000, round(kv_tokens * 0.45)), ramp_seconds=60, warm_up_seconds=3600, seconds=3 * 3600,
     )  # fmt: skip
 
 

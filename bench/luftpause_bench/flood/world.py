@@ -245,5 +245,7 @@ class World:
             self.begin(fork, run.caller, Random(run.chance.random()), run)
 
     def _result(self, run: Run) -> None:
-        """What a tool gave back is part of its context now."""
-        run.prompt = (*run.prompt, Segment(next(self.numbers), run.agents.result(run.chance)))
+        """What a tool gave back is part of its context now, as far as there is room for it and an answer."""
+        room = self.workload.context_tokens_max - self.workload.answer_tokens_max - sum(segment.tokens for segment in run.prompt)
+        tokens = min(run.agents.result(run.chance), max(1, room))
+        run.prompt = (*run.prompt, Segment(next(self.numbers), tokens))
