@@ -1,9 +1,13 @@
 """What do all tests share?"""
 
 import os
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.alone import machine
 
 pytest.register_assert_rewrite("luftpause_bench.sim")  # its assertions show their values, as those of tests do
 settings.register_profile("luftpause", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow])
@@ -17,6 +21,15 @@ def missing(what: str, mend: str) -> None:
     if REQUIRED == "all":
         pytest.fail(f"{what} is missing although LUFTPAUSE_TEST_REQUIRE=all: {mend}")
     pytest.skip(f"{what} is not installed: {mend}")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # the wait is outside of the test's time-out
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Where the tests run in several processes, each has a folder of its own in one that they share."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return (yield)
+    with machine(Path(item.config.option.basetemp).parent, alone=item.get_closest_marker("alone") is not None):
+        return (yield)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

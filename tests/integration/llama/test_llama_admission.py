@@ -16,7 +16,7 @@ from tests.support.processes import running
 from tests.support.tool_agents import percentile
 
 SLOTS, CLIENTS = 4, 12
-LOAD_SECONDS = float(os.environ.get("LUFTPAUSE_TEST_LOAD_SECONDS", "12"))
+LOAD_SECONDS = float(os.environ.get("LUFTPAUSE_TEST_LOAD_SECONDS", "9"))
 TOKENS = 16
 
 pytestmark = [pytest.mark.llama, pytest.mark.timeout(150)]
@@ -56,6 +56,7 @@ async def client(http: httpx.AsyncClient, base_url: str, number: int, until: flo
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 async def test_with_four_slots_and_twelve_clients_luftpause_holds_the_rest_and_llama_cpp_defers_next_to_nothing(tmp_path: Path) -> None:
     needs_llama()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
