@@ -67,10 +67,25 @@ def test_random_sets_are_the_same_each_time_and_differ_by_seed() -> None:
     assert max(each.pressure for each in made) > 2
 
 
-def row(scene: str, variant: str, interactive: float, batch: float, spread: float = 0.0) -> Row:
+def row(
+    scene: str,
+    variant: str,
+    interactive: float,
+    batch: float,
+    spread: float = 0.0,
+    *,
+    first: float = 1.0,
+    names: tuple[str, str] = ("interactive", "batch"),
+) -> Row:
+    """Rates are given; a run takes 100 s over its rate."""
     crowds = {
-        name: {"runs_per_minute": Figure(value, spread), "turns_per_minute": Figure(value, spread), "first_token_seconds_p50": Figure(1.0)}
-        for name, value in (("interactive", interactive), ("batch", batch))
+        name: {
+            "runs_per_minute": Figure(value, spread),
+            "turns_per_minute": Figure(value, spread),
+            "run_seconds_p50": Figure(100 / value),
+            "first_token_seconds_p50": Figure(first),
+        }
+        for name, value in zip(names, (interactive, batch), strict=True)
     }
     return Row(scene, variant, (1, 2, 3, 4, 5), crowds, Figure(0), Figure(0), Figure(0), Figure(0))
 
@@ -92,6 +107,42 @@ def test_a_bound_that_is_missed_beyond_noise_is_named(interactive: float, batch:
     found = [row(FIT, "direct", 6.5, 78.0), row(FIT, "engine_priority", 13.0, 71.0), row(FIT, "guard", interactive, batch, spread)]
     told = [bound.name for bound in bounds.of_flood(found) if not bound.held]
     assert told == [f"{FIT}: guard, {crowd} runs/min against engine_priority" for crowd in missed]
+
+
+def light(scene: str, variant: str, rate: float) -> Row:
+    return row(scene, variant, rate, 1.0, names=("light", "heavy"))
+
+
+LIED = [row("KV x3", "direct", 10, 100), row("KV x3", "guard", 20, 140)]
+ALONE = [light("alone, KV x1", variant, 10) for variant in ("original", "guard")]
+
+
+@pytest.mark.parametrize(
+    ("flood", "found", "missed"),
+    [
+        ("flood_lies", [*LIED, row("KV x3", "guard_late", 18.7, 134)], []),  # a tenth of a gain of 1.0 and of 0.4, and 2 %
+        ("flood_lies", [*LIED, row("KV x3", "guard_late", 18.5, 132)], ["guard_late, interactive", "guard_late, batch"]),
+        ("flood_ghosts", [row("none, KV x3", "guard", 1, 100), row("ghosts, KV x3", "guard", 1, 95)], []),
+        ("flood_ghosts", [row("none, KV x3", "guard", 1, 100), row("ghosts, KV x3", "guard", 1, 94)], ["guard, batch"]),
+        ("flood_coding", [row("coding", "direct", 1, 10), row("coding", "guard", 5, 20, first=0.1)], []),
+        ("flood_coding", [row("coding", "direct", 1, 10), row("coding", "guard", 4.9, 20, first=0.2)], ["interactive runs", "first token"]),
+        ("flood_heavy", [*ALONE, light("with, KV x1", "original", 5), light("with, KV x1", "guard", 5.3)], []),
+        ("flood_heavy", [*ALONE, light("with, KV x1", "original", 5), light("with, KV x1", "guard", 4.9)], ["against alone", "original's"]),
+        ("flood_light", [row("light", "direct", 10, 100), row("light", "original", 9.9, 97)], ["original, batch"]),
+        ("flood_tools", [row("tools 25 s, KV x1", "direct", 10, 100), row("tools 25 s, KV x1", "guard", 9.9, 97)], ["guard, batch"]),
+        ("flood_tools", [row("tools 2 s, KV x1", "direct", 10, 100), row("tools 2 s, KV x1", "guard", 9.7, 90)], ["guard, interactive"]),
+        ("flood_open", [row("open", "direct", 10, 50), row("open", "guard", 9.7, 50)], ["run time p50 against direct"]),
+        ("flood_bursts", [row("bursts of 16 interactive", "direct", 10, 50), row("bursts of 16 interactive", "guard", 10, 40)], []),
+        ("flood_forks", [row("forks, KV x3", "direct", 10, 50), row("forks, KV x3", "guard", 10, 48)], ["guard, batch"]),
+        ("flood_router", [row("KV x3", "original_router", 9, 50), row("KV x3", "guard_router", 8, 48)], ["guard_router, batch"]),
+    ],
+)  # fmt: skip
+def test_each_flood_is_judged_by_its_own_rules(flood: str, found: list[Row], missed: list[str]) -> None:
+    bounds_of = FLOODS[flood].judge(found)
+    assert bounds_of
+    told = [bound.name for bound in bounds_of if not bound.held]
+    assert len(told) == len(missed), told
+    assert all(part in name for part, name in zip(missed, told, strict=True)), told
 
 
 def test_what_was_not_played_is_not_judged() -> None:
