@@ -21,6 +21,7 @@ class Entry(Struct, frozen=True):
 FLOODS: Final = "luftpause_bench.flood.main:main"
 
 BENCHES: Final[dict[str, Entry]] = {
+    "compare": Entry("Any of these in several revisions: REV… -- NAME [options].", "luftpause_bench.compare.main:main"),
     "crash": Entry("Kill the runtime at random moments; does it lose or repeat anything?", "luftpause_bench.crash.command:main"),
     "decide": Entry("What a classification costs through the dataplane, alone and beside busy agents.", "luftpause_bench.decide:main"),
     "decide_cost": Entry("What an event costs the scheduler's core.", "luftpause_bench.decide_cost:main"),
@@ -37,6 +38,7 @@ BENCHES: Final[dict[str, Entry]] = {
     "flood_router": Entry("A router before the engines is the only replica.", FLOODS, named=True),
     "flood_sets": Entry("40 random sets of engines and agents.", FLOODS, named=True),
     "flood_tools": Entry("Tools of 0.1, 2 and 25 s.", FLOODS, named=True),
+    "llama_guard": Entry("What a real llama.cpp finds in its slots: direct, original and guard.", "luftpause_bench.llama_guard:main"),
     "proxy_cost": Entry("What the proxy costs per turn and chunk, beside nginx and LLM routers.", "luftpause_bench.proxy_cost.run:main"),
     "routing": Entry("How much of the prompts is found in caches, beside a cache-aware router.", "luftpause_bench.routing:main"),
     "scale": Entry("A thousand sub-agents, thousands of held turns, and memory over time.", "luftpause_bench.scale.main:main"),

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -67,7 +67,8 @@ async def all_at_once(mcp: str, tasks: Sequence[Task], *, caller: str = "bench")
         began = time.monotonic()
         handles = await asyncio.gather(*(spawn(client, task) for task in tasks))
         runs = await client.wait(handles, seconds_max=RUN_SECONDS_MAX, progress=_silent)
-        return time.monotonic() - began, _completed(runs)
+        took = time.monotonic() - began
+    return took, _completed(runs)  # what is raised within the block would come out as a group of exceptions
 
 
 async def one_after_the_other(mcp: str, tasks: Sequence[Task], *, caller: str = "bench") -> tuple[float, list[SubAgentRun]]:
@@ -77,7 +78,8 @@ async def one_after_the_other(mcp: str, tasks: Sequence[Task], *, caller: str = 
         began = time.monotonic()
         for task in tasks:
             runs += await client.wait([await spawn(client, task)], seconds_max=RUN_SECONDS_MAX, progress=_silent)
-        return time.monotonic() - began, _completed(runs)
+        took = time.monotonic() - began
+    return took, _completed(runs)
 
 
 class Crowd(Struct, frozen=True):
@@ -92,12 +94,15 @@ async def closed_loop(mcp: str, crowds: Sequence[Crowd], seconds: float) -> list
     """The runs that ended within the time; those still under way are cancelled. Each agent is a caller with an MCP session of its own."""
     ended: list[Ended] = []
     began = time.monotonic()
-    agents: list[Coroutine[Any, Any, None]] = [
-        _agent(mcp, crowd, number, began, ended) for crowd in crowds for number in range(crowd.agents)
-    ]
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await asyncio.gather(*agents)
+    agents = [asyncio.create_task(_agent(mcp, crowd, number, began, ended)) for crowd in crowds for number in range(crowd.agents)]
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*agents)
+    finally:
+        for agent in agents:
+            agent.cancel()
+        await asyncio.gather(*agents, return_exceptions=True)
     return ended
 
 
@@ -108,12 +113,15 @@ async def _agent(mcp: str, crowd: Crowd, agent: int, began: float, ended: list[E
             for number in range(1_000_000):
                 handle = await spawn(client, crowd.task(agent, number))
                 (run,) = await client.wait([handle], seconds_max=RUN_SECONDS_MAX, progress=_silent)
-                ended.append(Ended(crowd.name, time.monotonic() - began, _completed([run])[0]))
+                ended.append(Ended(crowd.name, time.monotonic() - began, run))
+                if not run.completed:
+                    break
         except asyncio.CancelledError:
             if handle:
                 with contextlib.suppress(LuftpauseError):
                     await client.cancel(handle)
             raise
+    _completed([ended[-1].run])
 
 
 def _completed(runs: list[SubAgentRun]) -> list[SubAgentRun]:

@@ -25,6 +25,9 @@ def llama_engine(
     slots: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 4,
     context: Annotated[int, typer.Option(min=256, help="Tokens of context, shared out among the slots.")] = 8192,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; not given: half the number of cores.")] = None,
+    prompt_cache_mib: Annotated[
+        int | None, typer.Option(min=0, help="RAM for prompts that lost their slot; 0: none; not given: llama.cpp's 8192.")
+    ] = None,
     model_file: Annotated[Path | None, typer.Option(help="Weights (.gguf); not given: SmolLM2-135M, fetched if need be.")] = None,
     model: Annotated[str | None, typer.Option(help=f"Name of the model; not given: {ALIAS}, or the file's name.")] = None,
     announce: Annotated[Path | None, typer.Option(hidden=True, help="Write where it listens to this file, as JSON.")] = None,
@@ -45,6 +48,8 @@ def llama_engine(
     _configure(
         params, host=host, port=_free(host, port), slots=slots, context=context, threads=threads or max(1, (os.cpu_count() or 2) // 2)
     )
+    if prompt_cache_mib is not None:
+        params.cache_ram_mib = prompt_cache_mib
     params.model.path = str(weights)
     params.model_alias = {name}
     stop = _stop_asked()

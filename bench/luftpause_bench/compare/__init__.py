@@ -1,0 +1,1 @@
+"""How do revisions of this repository differ in a benchmark?"""
