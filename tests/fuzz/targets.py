@@ -222,10 +222,14 @@ async def events(data: bytes, seed: int) -> Look:
     if not data:
         return ("events",)
     usage, path = Random(seed).choice(("observe", "ask")), Random(seed + 1).choice(PATHS)
-    got, facts = await _streamed(data, [data], usage, path)
-    again, same = await _streamed(data, cut(data, Random(seed + 2)), usage, path)
-    must(again == got, "bytes depend on the cuts")
-    must(same == facts, f"what is seen depends on the cuts: {facts} and {same}")
+    length = b"content-length: %d\r\n\r\n" % len(data)
+    got, facts = await _streamed([length, data], usage, path)
+    pieces = cut(data, Random(seed + 2))
+    lines = data.splitlines(keepends=True)
+    for reads in ([length, *pieces], _in_chunks(pieces), _in_chunks(lines)):
+        again, same = await _streamed(reads, usage, path)
+        must(again == got, "bytes depend on the cuts")
+        must(same == facts, f"what is seen depends on the cuts: {facts} and {same}")
     must(usage == "ask" or got is None or got == data, "a byte was changed")
     if got is not None:
         must(_is_without(got, data), "something was added or turned round")
@@ -239,16 +243,21 @@ def _is_without(part: bytes, whole: bytes) -> bool:
     return all(any(line == each or each.endswith(line) for each in left) for line in part.split(b"\n"))
 
 
-async def _streamed(data: bytes, pieces: Sequence[bytes], usage: str, path: str) -> tuple[bytes | None, list[tuple[object, ...]]]:
+def _in_chunks(pieces: Sequence[bytes]) -> list[bytes]:
+    """Each a read of its own, as most engines send them."""
+    return [b"transfer-encoding: chunked\r\n\r\n", *(b"%x\r\n%b\r\n" % (len(each), each) for each in pieces if each), b"0\r\n\r\n"]
+
+
+async def _streamed(reads: Sequence[bytes], usage: str, path: str) -> tuple[bytes | None, list[tuple[object, ...]]]:
     scheduler = FakeScheduler(replica("a", "http://a"))
     with pytest.MonkeyPatch.context() as patch:
         rig = Rig(scheduler, usage=usage).patch(patch)
         client = rig.client()
         client.receives(post(STREAM_BODY, path=path))
         engine = made(rig)
-        engine.receives(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n" % len(data))
-        for piece in pieces:
-            timed(engine.receives, piece)
+        engine.receives(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n" + reads[0])
+        for each in reads[1:]:
+            timed(engine.receives, each)
         await asyncio.sleep(0)
         busy = any(fact[0] == "give_back" for fact in scheduler.facts)
         rig.relay.kill()
