@@ -6,6 +6,7 @@ time; the classifier takes 4 ms for a pass.
 """
 
 import asyncio
+import contextlib
 import http.client
 import json
 import socket
@@ -75,14 +76,14 @@ async def measure(world: World, parameters: Parameters) -> list[Sample]:
     classifier = await world.engine("classifier", "--flavour", "vllm", model=CLASSIFIER)
     single = {"name": "classifier", "url": classifier, "kind": "classifier", "load": "none"}
     plane = await world.luftpause(engines, more=[single])
-    pair = Pair(classifier, plane.http, parameters.text_characters)
-    await asyncio.to_thread(pair.times, 50)
-    samples = [await _sample(ALONE, pair, parameters, engines)]
-    load = await _agents(world, plane.base_url, parameters)
-    await asyncio.sleep(BUSY_SECONDS)
-    samples.append(await _sample(BUSY, pair, parameters, engines))
-    load.check()
-    await load.stop()
+    with contextlib.closing(Pair(classifier, plane.http, parameters.text_characters)) as pair:
+        await asyncio.to_thread(pair.times, 50)
+        samples = [await _sample(ALONE, pair, parameters, engines)]
+        load = await _agents(world, plane.base_url, parameters)
+        await asyncio.sleep(BUSY_SECONDS)
+        samples.append(await _sample(BUSY, pair, parameters, engines))
+        load.check()
+        await load.stop()
     return samples
 
 
@@ -133,6 +134,10 @@ class Pair:
             through.append(self._through.post(self._body))
         return straight, through
 
+    def close(self) -> None:
+        self._straight.close()
+        self._through.close()
+
 
 class _Connection:
     def __init__(self, base: str, path: str) -> None:
@@ -141,6 +146,9 @@ class _Connection:
         self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
         self._connection.connect()
         self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def close(self) -> None:
+        self._connection.close()
 
     def post(self, body: bytes) -> float:
         began = time.perf_counter()
