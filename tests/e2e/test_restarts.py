@@ -5,10 +5,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from luftpause.cli import subagents
-from luftpause.cli.load_agents import Crowd, Load, run_load
-from luftpause.cli.load_report import Outcome
+from luftpause.cli.load_agents import Crowd, Load, Standing, run_load
 from luftpause.cli.load_run import Shape
 from tests.support.stack import Stack, stack
 
@@ -49,18 +49,29 @@ async def test_killed_in_the_middle_the_runtime_finishes_all_runs_and_repeats_no
 async def test_killed_under_load_the_scheduler_fails_no_turn_and_places_again_when_it_is_back(tmp_path: Path) -> None:
     async with stack(tmp_path, engine=["--speed", "4"]) as whole:
         load = Load(
-            base_url=whole.base_url, model=await whole.ready(), crowds=(Crowd("interactive", AGENTS),), seconds=14, caller="test",
+            base_url=whole.base_url, model=await whole.ready(), crowds=(Crowd("interactive", AGENTS),), seconds=100, caller="test",
             shape=Shape((400, 400), tool_seconds=0.2, max_tokens=64),
         )  # fmt: skip
-        ended: list[float] = []
-        clock = asyncio.get_running_loop().time
-        loading = asyncio.create_task(run_load(load, lambda _: ended.append(clock())))
-        async with asyncio.timeout(30):
-            while len(ended) < 2 * AGENTS:
-                await asyncio.sleep(0.02)  # the load is in full swing
-        await whole.kill("scheduler")
-        await whole.start("scheduler")
-        back = clock()
-        records = (await loading).runs
-    assert [record.error for record in records if record.outcome is Outcome.FAILED] == []
-    assert sum(moment > back + 1 for moment in ended) >= AGENTS
+        seen = Standing()
+
+        def watch(standing: Standing) -> None:
+            nonlocal seen
+            seen = replace(standing)
+
+        async def ends(further: int) -> None:
+            """So many further runs have ended."""
+            before = seen.ended
+            async with asyncio.timeout(60):
+                while seen.ended < before + further:
+                    await asyncio.sleep(0.02)
+
+        loading = asyncio.create_task(run_load(load, watch))
+        try:
+            await ends(2 * AGENTS)  # the load is in full swing
+            await whole.kill("scheduler")
+            await whole.start("scheduler")
+            await ends(2 * AGENTS)  # no more than one each can have ended on places of the old one
+        finally:
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+    assert seen.failed == 0

@@ -11,7 +11,7 @@ import pytest_asyncio
 from tests.support.cluster import Cluster, cluster, reserve
 from tests.support.tool_agents import Agent, errors_of
 
-PROBE_SECONDS = 1.0
+PROBE_SECONDS = 0.5
 ENGINE = ("--decode-seconds", "0.02", "--health-seconds", "0")
 SLACK_SECONDS = 10.0  # of a machine on which all this runs at the same time, with other things
 
@@ -174,7 +174,7 @@ async def test_a_busy_engine_whose_health_check_times_out_is_not_dead_while_it_d
     agents = await paused_runs(whole, 2)
     busy = agents[0].turns[0].replica
     before = whole.scheduler.logged().count("replica is now unhealthy")
-    long = [Agent(whole.http, f"Long {n}. [calls=0 answer=300]") for n in range(2)]
+    long = [Agent(whole.http, f"Long {n}. [calls=0 answer=200]") for n in range(2)]
     streaming = [asyncio.create_task(agent.turn(whole.url(n))) for n, agent in enumerate(long)]
     await whole.until(lambda seen: whole.replica(seen, index_of(busy))["in_flight"] == 1)
     await whole.order(index_of(busy), health_seconds=60)

@@ -14,11 +14,11 @@ import pytest
 from tests.support.cluster import Cluster, cluster, reserve
 from tests.support.tool_agents import Agent, Turn, errors_of, percentile
 
-KILLS = int(os.environ.get("LUFTPAUSE_TEST_KILLS", "5"))
+KILLS = int(os.environ.get("LUFTPAUSE_TEST_KILLS", "3"))
 AGENTS = 12
 SLEEPERS = 4  # interactive runs that sit in a long tool call while everything else goes on
 TOOL_SECONDS = 0.15
-OUTAGE_SECONDS = float(os.environ.get("LUFTPAUSE_TEST_OUTAGE_SECONDS", "3"))
+OUTAGE_SECONDS = float(os.environ.get("LUFTPAUSE_TEST_OUTAGE_SECONDS", "2"))
 ENGINE = ("--decode-seconds", "0.02", "--max-running", "8", "--health-seconds", "0")
 FAST = ("--health-seconds", "0", "--decode-seconds", "0.01")
 

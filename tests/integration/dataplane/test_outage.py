@@ -12,7 +12,7 @@ from tests.support.tool_agents import Agent, errors_of
 
 ENGINE = ("--decode-seconds", "0.01", "--health-seconds", "0")
 AGENTS = 24
-DOWN_SECONDS = float(os.environ.get("LUFTPAUSE_TEST_DOWN_SECONDS", "6"))
+DOWN_SECONDS = float(os.environ.get("LUFTPAUSE_TEST_DOWN_SECONDS", "4"))
 KINDS = ({}, {"x-luftpause-class": "batch"}, {"x-luftpause-run-id": "r-{}"})
 
 
@@ -70,7 +70,7 @@ async def test_a_scheduler_that_is_down_costs_no_client_an_error(tmp_path: Path)
     assert len(waiting) == AGENTS
     assert errors_of(agents) == []
     assert all(len(agent.runs) == 1 for agent in agents), "whoever sends no header is still known"
-    assert max(turn.head for turn in waiting) - back < 5
+    assert max(turn.head for turn in waiting) - back < 20
     assert seen["events"]["Resync"] == 2
     assert [(each["running"], each["waiting"]) for each in engines] == [(0, 0)] * 2
     served = sum(len(agent.turns) for agent in agents)

@@ -18,6 +18,7 @@ from luftpause.scheduler.server import SERVICE, SessionServer
 from luftpause.scheduler.translate import Announced, Replicas
 
 WAIT_SECONDS = 20
+OVER = (grpc.aio.AioRpcError, grpc.aio.InternalError, asyncio.InvalidStateError)  # what a write raises when its session has ended
 
 
 class Peer:
@@ -79,7 +80,7 @@ class Peer:
         for task in (self._alive, self._reading):
             if task:
                 task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                with contextlib.suppress(asyncio.CancelledError, *OVER):
                     await task
         self.call.cancel()
         await self.channel.close()

@@ -16,7 +16,7 @@ from tests.integration.scheduler.test_process import IDLE, ends, healthy, starte
 from tests.support.processes import Process
 from tests.support.terminal import on_a_terminal
 
-OWN = {"grpc_port": 0, "http_port": 0, "start_grace_seconds": 0, "probe_seconds": 1}
+OWN = {"grpc_port": 0, "http_port": 0, "start_grace_seconds": 0, "probe_seconds": 0.5}
 
 
 def rewrite(folder: Path, *replicas: dict[str, Any], **scheduler: Any) -> None:
