@@ -12,10 +12,10 @@ HARMLESS: Final = frozenset({b"keep-alive", b"close", b""})
 
 def forwarded(headers: Sequence[tuple[bytes, bytes]], named: Mapping[bytes, bytes], allowed: frozenset[bytes]) -> bytes:
     """Header lines that go on: those on the allow-list, unless `Connection` names them or they are a malformed traceparent."""
-    connection = named.get(b"connection", b"")
-    if connection.lower() in HARMLESS and b"traceparent" not in named:
+    usual = len(named) == len(headers) and b"traceparent" not in named  # no name came twice
+    if usual and named.get(b"connection", b"").lower() in HARMLESS:
         return b"".join([b"%b: %b\r\n" % pair for pair in headers if pair[0] in allowed])
-    barred = {each.strip().lower() for each in connection.split(b",")}
+    barred = {each.strip().lower() for name, value in headers if name == b"connection" for each in value.split(b",")}
     kept = [
         b"%b: %b\r\n" % (name, value)
         for name, value in headers

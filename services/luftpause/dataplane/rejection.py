@@ -8,7 +8,7 @@ from luftpause.kit.errors import error_body
 class Rejection(Struct, frozen=True, gc=False):
     """An error that luftpause itself answers with. `code` is stable; the message names the mistake and the mend.
 
-    `retry_after_s` 0: no `Retry-After`. `allow`: the methods that would do (405).
+    `retry_after_s` 0: no `Retry-After`, but 1 s with 429 and 503. `allow`: the methods that would do (405).
     """
 
     status: int

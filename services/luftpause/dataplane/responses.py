@@ -23,6 +23,7 @@ HOP_BY_HOP: Final = frozenset({
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
     b"transfer-encoding", b"upgrade",
 })  # fmt: skip
+PASSING: Final = frozenset({429, 503})  # statuses after which clients try again, and are told when
 REPLACED: Final = HOP_BY_HOP | {b"content-length", b"x-accel-buffering"}
 
 
@@ -51,7 +52,7 @@ def whole(
 
 
 def refusal(rejection: Rejection, *, more: bytes = b"", close: bool = False, bodiless: bool = False) -> bytes:
-    if rejection.retry_after_s:
+    if rejection.retry_after_s or rejection.status in PASSING:
         more += b"retry-after: %d\r\n" % max(1, rejection.retry_after_s)
     if rejection.status == 401:
         more += b"www-authenticate: Bearer\r\n"
@@ -76,7 +77,5 @@ def passed_lines(status: int, phrase: str, headers: Iterable[tuple[bytes, bytes]
 
 def _nominated(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     """Header names that `Connection` declares hop-by-hop."""
-    for name, value in headers:
-        if name == b"connection" and value.lower() not in {b"keep-alive", b"close"}:
-            return frozenset(each.strip().lower() for each in value.split(b","))
-    return frozenset()
+    found = [value for name, value in headers if name == b"connection" and value.lower() not in {b"keep-alive", b"close"}]
+    return frozenset([each.strip().lower() for each in b",".join(found).split(b",")]) if found else frozenset()

@@ -134,6 +134,21 @@ async def test_trace_context_goes_to_scheduler_and_engine_and_what_the_connectio
     assert [engine.talks[0].header(name) for name in ("x-request-id", "te", "connection")] == [None, None, None]
 
 
+async def test_what_any_connection_header_names_ends_here() -> None:
+    ends = b"connection: x-one\r\nconnection: keep-alive, X-Two\r\nx-one: 1\r\nx-two: 2\r\nx-three: 3\r\n"
+
+    async def behave(talk: Talk) -> None:
+        await talk.send(json_answer(ANSWER, "200 OK", ends))
+
+    async with raw_engine(behave) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url))
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            head, _, body = post(x_request_id="r1", user_agent="me").partition(b"\r\n\r\n")
+            answer = await client.ask(head + b"\r\nconnection: x-request-id\r\nconnection: keep-alive\r\n\r\n" + body)
+    assert (engine.talks[0].header("x-request-id"), engine.talks[0].header("user-agent")) == (None, "me")
+    assert {name for name in answer.headers if name in {"x-one", "x-two", "x-three"}} == {"x-three"}
+
+
 async def test_query_and_base_path_reach_the_engine() -> None:
     async with raw_engine(answers) as engine:
         scheduler = FakeScheduler(replica("a", engine.url + "/base"))
@@ -182,6 +197,15 @@ async def test_a_turn_that_is_refused_at_once_was_not_held() -> None:
         answer = await client.ask(post())
     assert answer.status == 404
     assert {name for name in answer.headers if name.startswith("x-luftpause-")} == {"x-luftpause-run-id", "x-luftpause-turn-id"}
+
+
+@pytest.mark.parametrize(("status", "seconds", "shown"), [(503, 0, "1"), (429, 0, "1"), (503, 9, "9"), (404, 0, None), (409, 0, None)])
+async def test_who_may_try_again_is_told_when(status: int, seconds: int, shown: str | None) -> None:
+    """O19, whatever the scheduler forgot."""
+    scheduler = FakeScheduler(decide=lambda s, ask: s.refuse(ask.turn, status, "some_code", "for some reason", seconds))
+    async with running_plane(scheduler) as plane, client_of(plane) as client:
+        answer = await client.ask(post())
+    assert (answer.status, answer.error["code"], answer.headers.get("retry-after")) == (status, "some_code", shown)
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(0, None), (7, "7")])
