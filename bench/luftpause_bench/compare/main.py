@@ -24,6 +24,7 @@ from luftpause_bench.report import Column, Report, Table, finish, parser
 
 SEPARATOR: Final = "--"
 RAN: Final = (0, 1)  # exit status 1: a bound was missed, which is a finding too
+WRONG_ARGUMENTS: Final = 2
 TAIL_CHARACTERS: Final = 2_000
 
 
@@ -73,18 +74,23 @@ def play(made: Sequence[Checkout], bench: Sequence[str], repeats: int, *, quiet:
 
 
 def _document(checkout: Checkout, bench: Sequence[str]) -> Any:
-    """What one run of it wrote."""
+    """What one run of it wrote, or printed: `--json` names a file in the common form, and is a flag in others."""
     with tempfile.TemporaryDirectory(prefix="luftpause-compare-") as folder:
         file = Path(folder) / "found.json"
-        words = (str(checkout.python), "-m", "luftpause", "bench", *bench, "--json", str(file))
-        environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        done = subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True, check=False)
-        if done.returncode in RAN and file.exists():
-            return json.loads(file.read_text())
-        if done.returncode in RAN and (document := _json(done.stdout)) is not None:
-            return document  # `--json` once meant: print it
+        done = _ran(checkout, (*bench, "--json", str(file)), folder)
+        if done.returncode == WRONG_ARGUMENTS:
+            done = _ran(checkout, (*bench, "--json"), folder)
+        text = file.read_text() if file.exists() else done.stdout
+        if done.returncode in RAN and (document := _json(text)) is not None:
+            return document
         said = (done.stderr or done.stdout)[-TAIL_CHARACTERS:].strip()
         raise LuftpauseError(f"{checkout.name}: bench {' '.join(bench)} ended with {done.returncode}:\n{said}", code="bench_failed")
+
+
+def _ran(checkout: Checkout, arguments: Sequence[str], folder: str) -> subprocess.CompletedProcess[str]:
+    words = (str(checkout.python), "-m", "luftpause", "bench", *arguments)
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True, check=False)
 
 
 def _json(text: str) -> Any:
@@ -105,13 +111,14 @@ def report_of(made: Sequence[Checkout], bench: Sequence[str], repeats: int, comp
     stated = {"bench": list(bench), "repeats": repeats, "revisions": {each.name: f"{each.commit} {each.subject}" for each in made}}
     return Report(
         "compare", f"as {bench[0]} is", parameters=stated, seeds=(),
-        tables=(Table(f"{' '.join(bench)}, {repeats} repeats", tuple(columns), tuple(_row(each) for each in compared)),), bounds=(),
+        tables=(Table(f"{' '.join(bench)}, {repeats} repeats", tuple(columns), tuple(_row(each, repeats) for each in compared)),), bounds=(),
         seconds=seconds, quick=True,
     )  # fmt: skip
 
 
-def _row(each: Compared) -> tuple[str | float | None, ...]:
+def _row(each: Compared, repeats: int) -> tuple[str | float | None, ...]:
     values: list[float | None] = []
     for mean, spread in zip(each.means, each.spreads, strict=True):
         values += [mean, spread]
-    return (each.name, *values, None if each.change is None else 100 * each.change, "within noise" if each.noise and each.change else "")
+    noise = "noise unknown" if repeats == 1 else "within noise" if each.noise else ""
+    return (each.name, *values, None if each.change is None else 100 * each.change, noise if each.change else "")

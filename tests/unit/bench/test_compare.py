@@ -20,6 +20,8 @@ arguments = sys.argv[1:]
 assert arguments[0] == "bench", arguments
 if arguments[1] == "broken":
     sys.exit("no engine is here")
+if "{printed}" and arguments[-1] != "--json":
+    sys.exit(2)
 state = pathlib.Path(__file__).with_name("ran")
 ran = int(state.read_text()) if state.exists() else 0
 state.write_text(str(ran + 1))
