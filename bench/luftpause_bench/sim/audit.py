@@ -88,8 +88,8 @@ class Auditor:
         for name, pool in books.pools.items():
             replica = state.replicas.get(name)
             counted = (replica.in_flight, replica.passes, replica.seen) if replica is not None else (0, 0, 0)
-            mine = (pool.flying, pool.passes, 0 if replica is None or pool.unknown(books.now, books.settings) else pool.seen)
-            mine = mine if replica is None or not pool.unknown(books.now, books.settings) else (*mine[:2], counted[2])
+            reports = pool.spec is not GONE and not pool.unknown(books.now, books.settings)
+            mine = (pool.flying, pool.passes, pool.seen if reports else counted[2])
             text = f"{name} counts {counted} (in flight, passes, in flight at its report), and {mine} by the books"
             self._promise(counted == mine, lambda text=text: text)
 

@@ -202,7 +202,7 @@ class Books:
                 key = f"{event.run}\x1f{event.principal}"
                 self.kept.pop(key, None)
                 for entry in self.turns.values():
-                    entry.run_over = entry.run_over or entry.run_key == key
+                    entry.keeps_nothing = entry.keeps_nothing or entry.run_key == key
             case _:
                 pass
 
@@ -260,7 +260,7 @@ class Books:
         surely = (
             event.paused
             and entry.generative
-            and not entry.run_over
+            and not entry.keeps_nothing
             and entry.turn_class is TurnClass.INTERACTIVE
             and self.carried.isdisjoint(event.tool_call_ids)
         )
@@ -314,6 +314,8 @@ class Books:
     def _prefixes_are_gone(self, name: str) -> None:
         """Another engine is behind the name, or none: nothing is kept there for runs that were paused."""
         self.kept = {run: kept for run, kept in self.kept.items() if all(where != name for _, where in kept)}
+        for entry in self.turns.values():
+            entry.keeps_nothing = entry.keeps_nothing or entry.replica == name
 
     # ---- dataplanes ---------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ class Entry:
     reason: HoldReason | None = None
     told: float = 0.0  # when it was told this reason
     first_told: int = 0  # the event at which it was first held in this attempt
-    run_over: bool = False  # its run was ended meanwhile: nothing is kept for it
+    keeps_nothing: bool = False  # its run was ended meanwhile, or another engine is behind its replica's name
 
     @property
     def flow(self) -> tuple[str, str]:
