@@ -59,6 +59,8 @@ class Load(Struct, frozen=True):
     plans: tuple[Plan, ...] = ()
     speed: float = 1.0
     run_header: str = RUN_HEADER  # empty: runs are recognised by their tool-call ids alone
+    run_field: str = ""  # where in the body the run's id stands as well, as in `vllm_xargs.agentic_context.program_id`
+    run_end: str = ""  # URL that is posted to when a run is over, with its id for {run}: routers of others want to know
     bodies: dict[str, Json] = {}  # class -> fields that its requests have besides
     characters_per_token: float = CHARACTERS_PER_TOKEN
     open_runs_max: int = 5_000
@@ -180,7 +182,9 @@ class _Loading:
         plan = plan or self._next_plan(turn_class)
         name = f"{self._seed}-{next(self._numbers)}"
         caller = (plan.caller if plan else None) or (f"{load.caller}-{agent % load.callers}" if load.callers > 1 else load.caller)
-        who = Who(f"{plan.session_id}.{name}" if plan else name, turn_class, caller, load.run_header, self._now())
+        who = Who(
+            f"{plan.session_id}.{name}" if plan else name, turn_class, caller, self._now(), header=load.run_header, field=load.run_field
+        )  # fmt: skip
         if plan is None:
             return Run(who, AgentScript(name, load.shape, Random(f"{turn_class} {name}")))  # noqa: S311
         return Run(who, PlannedScript(who.name, plan, load.characters_per_token), plan.rounds[0].prefix_len)
@@ -218,7 +222,8 @@ class _Loading:
 
     async def _turn(self, run: Run) -> float | None:
         extra = self._load.bodies.get(run.who.turn_class, {})
-        body = {"model": self._load.model, **run.script.body(), "stream": True, "stream_options": {"include_usage": True}, **extra}
+        streamed = {"stream": True, "stream_options": {"include_usage": True}}
+        body = {"model": self._load.model, **run.script.body(), **streamed, **extra, **run.field()}
         asked = run.seconds
         return run.heard(asked, await ask(self._client, body, run.headers()))
 
@@ -231,11 +236,12 @@ class _Loading:
         self._watch(self._standing)
 
     async def _forget(self, runs: set[Run]) -> None:
-        """Tells luftpause that the runs are over, so that none keeps a place; other servers have no runs."""
+        """Tells luftpause that the runs are over, so that none keeps a place, and whoever else wants to know."""
         known = {run.answered for run in runs if run.answered}
+        ends = {self._load.run_end.replace("{run}", run.id) for run in runs if run.id and run.rounds} if self._load.run_end else set[str]()
         with contextlib.suppress(TimeoutError, httpx.HTTPError):
             async with asyncio.timeout(CLEAN_UP_SECONDS_MAX):
-                await asyncio.gather(*(self._client.delete(f"runs/{run}") for run in known))
+                await asyncio.gather(*(self._client.delete(f"runs/{run}") for run in known), *(self._client.post(url) for url in ends))
 
 
 def _again_and_again(plans: list[Plan]) -> Iterator[Plan]:

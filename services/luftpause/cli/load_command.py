@@ -67,6 +67,8 @@ def loadgen(
     speed: Annotated[float, typer.Option(min=0.01, max=1_000, help="10: tool calls and arrivals take a tenth of the time.")] = 1.0,
     run_ids: Annotated[bool, typer.Option(help="Whether own-loop agents send an id of their run.")] = True,
     run_header: Annotated[str, typer.Option(help="In which header: routers of others have other names.")] = "x-luftpause-run-id",
+    run_field: Annotated[str, typer.Option(metavar="A.B.C", help="Where in the body the run's id stands as well.")] = "",
+    run_end: Annotated[str, typer.Option(metavar="URL", help="Post there when a run is over, with its id for {run}.")] = "",
     engine_priority: Annotated[
         Literal["sglang", "vllm"] | None,
         typer.Option(help="Send the class as the body's `priority` in the sign of this engine: what engines do by themselves."),
@@ -119,6 +121,8 @@ def loadgen(
         plans=read(trace) if trace else (),
         speed=speed,
         run_header=run_header if run_ids else "",
+        run_field=run_field,
+        run_end=run_end,
         bodies={name: {"priority": value} for name, value in PRIORITIES[engine_priority].items()} if engine_priority else {},
         characters_per_token=chars_per_token,
         seed=seed,

@@ -2,7 +2,7 @@
 
 import time
 from random import Random
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -34,13 +34,14 @@ STEP_TOKENS: Final = 45  # about what the tool takes in a prompt
 
 
 class Who(Struct, frozen=True):
-    """Whose run it is. `name` is unlike that of any other run; `header` carries its id, unless it is empty."""
+    """Whose run it is. `name` is unlike that of any other run; `header` and the body's `field` carry its id, unless they are empty."""
 
     name: str
     turn_class: str
     caller: str
-    header: str
     began_s: float  # since the begin of the load
+    header: str = ""
+    field: str = ""
 
 
 class Shape(Struct, frozen=True):
@@ -71,7 +72,7 @@ class Run:
     def __init__(self, who: Who, script: Script, prefix_len: int = 0) -> None:
         self.who = who
         self.script = script
-        self.id = ids.new_run_id() if who.header else ""
+        self.id = ids.new_run_id() if who.header or who.field else ""
         self.answered = ""  # the run id that luftpause gave, empty elsewhere
         self.rounds: list[RoundRecord] = []
         self._prefix_len = prefix_len
@@ -80,7 +81,14 @@ class Run:
 
     def headers(self) -> dict[str, str]:
         headers = {"x-luftpause-class": self.who.turn_class, "x-luftpause-caller": self.who.caller}
-        return {**headers, self.who.header: self.id} if self.id else headers
+        return {**headers, self.who.header: self.id} if self.who.header else headers
+
+    def field(self) -> Json:
+        """The run's id where the body has it."""
+        value: Any = self.id
+        for name in reversed(self.who.field.split(".") if self.who.field else ()):
+            value = {name: value}
+        return value if self.who.field else {}
 
     def heard(self, asked_s: float, turn: Turn) -> float | None:
         """As Script.heard; `asked_s`: when the turn was asked, since the begin of the run."""

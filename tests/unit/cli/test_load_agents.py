@@ -56,6 +56,7 @@ class Server:
         self.headers: list[dict[str, str]] = []
         self.deleted: list[str] = []
         self.decided: list[Json] = []
+        self.finished: list[str] = []
 
     async def chat(self, request: Request) -> Response:
         body = await request.json()
@@ -71,6 +72,10 @@ class Server:
         self.decided.append(await request.json())
         return JSONResponse({"data": [{"index": 0, "label": "yes"}]})
 
+    async def finish(self, request: Request) -> Response:
+        self.finished.append(request.query_params["run"])
+        return Response(status_code=204)
+
     async def list_models(self, _: Request) -> Response:
         return JSONResponse({"data": [{"id": name} for name in self.models]})
 
@@ -82,6 +87,7 @@ async def serving(answer: Answer, models: list[str] | None = None) -> AsyncGener
         Route("/v1/chat/completions", server.chat, methods=["POST"]),
         Route("/v1/runs/{run}", server.forget, methods=["DELETE"]),
         Route("/v1/decide", server.decide, methods=["POST"]),
+        Route("/v1/finished", server.finish, methods=["POST"]),
         Route("/v1/models", server.list_models),
     ]
     sock = serve.listen("127.0.0.1", 0, option="-")
@@ -325,6 +331,17 @@ async def test_a_class_may_have_fields_of_its_own_and_the_run_another_header() -
     assert {body["priority"] for body in server.bodies} == {-1}
     assert all(headers["x-session-id"].startswith("run_") for headers in server.headers)
     assert all(RUN_HEADER not in headers for headers in server.headers)
+
+
+async def test_the_id_of_a_run_may_stand_in_the_body_and_its_end_be_told_elsewhere() -> None:
+    async with serving(one_tool_then_text) as (server, url):
+        told = url + "/finished?run={run}"
+        await runs(load(url, run_header="", run_field="vllm_xargs.agentic_context.program_id", run_end=told, seconds=0.4))
+    programs = [body["vllm_xargs"]["agentic_context"]["program_id"] for body in server.bodies]
+    assert programs[0] == programs[1]
+    assert programs[0].startswith("run_")
+    assert set(server.finished) == set(programs[: 2 * len(server.finished)])
+    assert server.finished
 
 
 async def test_questions_are_asked_beside_the_agents_or_alone() -> None:
