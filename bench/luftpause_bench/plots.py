@@ -23,6 +23,6 @@ def grouped_bars(
         axes.bar(at, heights, width, label=name, yerr=spreads[name] if spreads else None, capsize=2)
     if even is not None:
         axes.axhline(even, color="black", linewidth=0.8)
-    axes.set_xticks(range(len(groups)), groups)
+    axes.set_xticks(range(len(groups)), groups, fontsize=9)
     axes.set_ylabel(label)
     axes.legend(fontsize=8)

@@ -85,7 +85,7 @@ def _label(flood: Flood, crowd: str) -> str:
 
 
 def _bars(axes: "Axes", flood: Flood, rows: Rows, crowd: str) -> None:
-    scenes = [scene for scene in rows.scenes if _has(rows, scene, flood.base, crowd)][:GROUPS_MAX]
+    scenes = [scene for scene in rows.scenes if flood.more_in in scene and _has(rows, scene, flood.base, crowd)][:GROUPS_MAX]
     values: dict[str, list[float]] = {}
     spreads: dict[str, list[float]] = {}
     for variant in flood.drawn:
@@ -94,7 +94,7 @@ def _bars(axes: "Axes", flood: Flood, rows: Rows, crowd: str) -> None:
             values[variant] = [gain or 0.0 for gain in gains]
             noises = [rows.noise(scene, variant, crowd, flood.base, flood.figure) for scene in scenes]
             spreads[variant] = [gain * noise for gain, noise in zip(values[variant], noises, strict=True)]
-    grouped_bars(axes, scenes, values, label=_label(flood, crowd), spreads=spreads, even=1.0)
+    grouped_bars(axes, [scene.replace(", ", "\n") for scene in scenes], values, label=_label(flood, crowd), spreads=spreads, even=1.0)
 
 
 def _has(rows: Rows, scene: str, variant: str, crowd: str) -> bool:
