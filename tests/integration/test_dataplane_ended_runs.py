@@ -9,8 +9,8 @@ from luftpause.dataplane.link import SessionLink
 from luftpause.kit import clock as clocks
 from luftpause.kit.config import DataplaneConfig
 from tests.integration.test_link_scheduler import a_scheduler, an_engine
+from tests.support.ports import a_quiet_port
 from tests.support.processes import Process
-from tests.support.scheduler_double import a_quiet_port
 from tests.support.waiters import Recorder, an_ask
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from luftpause.dataplane.link import SessionLink
 from luftpause.dataplane.turns import TurnClass
 from luftpause.kit.config import DataplaneConfig
+from tests.support.ports import a_quiet_port
 from tests.support.processes import Process, start
-from tests.support.scheduler_double import a_quiet_port
 from tests.support.waiters import Recorder, an_ask
 
 CONFIG = """

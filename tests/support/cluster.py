@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import yaml
 
-from tests.support.processes import Process, port_of, start, stop_all
+from tests.support.ports import a_quiet_port
+from tests.support.processes import Process, start, stop_all
 
 READY_SECONDS = 60.0
 Json = dict[str, Any]
@@ -29,10 +30,10 @@ class Cluster:
         self.http = httpx.AsyncClient(trust_env=False, timeout=60, limits=httpx.Limits(max_connections=None))
         self._names = [f"dp-{i}" for i in range(planes)]
         self._scheduler: Json = {
-            "grpc_port": 0, "http_port": 0, "probe_seconds": 1, "dataplanes_expected": self._names, **scheduler
+            "grpc_port": a_quiet_port(), "http_port": a_quiet_port(), "probe_seconds": 1, "dataplanes_expected": self._names, **scheduler
         }  # fmt: skip
         self._dataplane = dataplane
-        self._ports: dict[str, int] = {}
+        self._ports = {name: a_quiet_port() for name in self._names}
         self._replicas: list[Json] = [
             {"name": f"engine-{i}", "url": engine.at["http"], **(replicas[i] if i < len(replicas) else {})}
             for i, engine in enumerate(engines)
@@ -47,12 +48,10 @@ class Cluster:
 
     async def start_scheduler(self) -> None:
         self.scheduler = await self._start("scheduler", "scheduler", {"replicas": self._replicas, "scheduler": self._scheduler})
-        self._scheduler |= {"grpc_port": port_of(f"//{self.scheduler.at['grpc']}"), "http_port": port_of(self.scheduler.at["http"])}
 
     async def start_plane(self, name: str) -> None:
-        own = {**self._dataplane, "name": name, "port": self._ports.get(name, 0), "scheduler": self.scheduler.at["grpc"]}
+        own = {**self._dataplane, "name": name, "port": self._ports[name], "scheduler": self.scheduler.at["grpc"]}
         self.planes[name] = await self._start("dataplane", name, {"dataplane": own})
-        self._ports[name] = port_of(self.planes[name].at["http"])
 
     async def _start(self, command: str, name: str, config: Json) -> Process:
         path = self.folder / f"{name}.yaml"
@@ -62,9 +61,7 @@ class Cluster:
     async def start_engine(self, index: int) -> None:
         """The same engine again, on its port, with nothing in its cache."""
         old = self.engines[index]
-        options = list(old.command)
-        options[options.index("--port") + 1] = str(port_of(old.at["http"]))
-        self.engines[index] = await start(*options, folder=self.folder)
+        self.engines[index] = await start(*old.command, folder=self.folder)
 
     async def stop(self) -> None:
         await self.http.aclose()
@@ -142,7 +139,7 @@ async def cluster(
     All are ready when the block begins.
     """
     started = await asyncio.gather(
-        *(start("fake-engine", "--port", "0", *options, folder=folder) for options in engines), return_exceptions=True
+        *(start("fake-engine", "--port", str(a_quiet_port()), *options, folder=folder) for options in engines), return_exceptions=True
     )
     running = [each for each in started if isinstance(each, Process)]
     try:

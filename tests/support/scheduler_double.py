@@ -1,9 +1,6 @@
 """Which scheduler does a test talk to when it wants one that misbehaves on purpose?"""
 
 import asyncio
-import contextlib
-import random
-import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +29,7 @@ class Stream:
     def of(self, kind: str) -> list[Any]:
         return [getattr(fact, kind) for fact in self.facts if fact.WhichOneof("fact") == kind]
 
-    async def until(self, kind: str, count: int = 1, *, seconds: float = 10.0) -> list[Any]:
+    async def until(self, kind: str, count: int = 1, *, seconds: float = 30.0) -> list[Any]:
         """Wait until `count` facts of this kind have come."""
         async with asyncio.timeout(seconds):
             while len(self.of(kind)) < count:
@@ -59,15 +56,6 @@ class Stream:
 def a_list_of(*names: str, **more: Any) -> pb.Order:
     replicas = [pb.Replica(name=name, url=f"http://{name}:1/v1/", models=["m"], kind=pb.KIND_GENERATIVE, **more) for name in names]
     return pb.Order(replicas=pb.Replicas(replicas=replicas))
-
-
-def a_quiet_port() -> int:
-    """A free port outside the range that outgoing connections take, so that it is still free after a restart."""
-    while True:
-        port = random.randint(20_000, 30_000)
-        with socket.socket() as sock, contextlib.suppress(OSError):
-            sock.bind(("127.0.0.1", port))
-            return port
 
 
 Script = Callable[[Stream], Awaitable[None]]
@@ -119,7 +107,7 @@ class SchedulerDouble(grpc.GenericRpcHandler):
         """At once, as a crash would."""
         await self._server.stop(None)
 
-    async def stream(self, number: int = 1, *, seconds: float = 10.0) -> Stream:
+    async def stream(self, number: int = 1, *, seconds: float = 30.0) -> Stream:
         """Wait for the session with this number."""
         async with asyncio.timeout(seconds):
             while len(self.streams) < number:

@@ -11,6 +11,7 @@ import pytest
 from luftpause.dataplane.turns import Ask, ReturnReason, Usage
 from tests.support.fake_scheduler import FakeScheduler, hold_all, replica
 from tests.support.plane import BODY, STREAM_BODY, Client, client_of, post, running_plane
+from tests.support.ports import a_refusing_port
 from tests.support.raw_engine import STREAM_HEAD, Talk, chunked, json_answer, raw_engine
 
 TEXT = b'data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}\n\n'
@@ -34,9 +35,7 @@ async def good(talk: Talk) -> None:
 
 
 def closed_port() -> str:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{sock.getsockname()[1]}"
+    return f"http://127.0.0.1:{a_refusing_port()}"
 
 
 # ---- unreachable ---------------------------------------------------------------------------------------------------

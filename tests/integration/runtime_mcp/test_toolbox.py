@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from luftpause.kit.config import RuntimeConfig, UpstreamConfig
 from luftpause.runtime.ports import ToolResult
 from luftpause.runtime.tools.toolbox import Tools
+from tests.support.ports import a_quiet_port, a_refusing_port
 from tests.support.raw_http import answering, head
 
 SECONDS = 30.0
@@ -21,19 +21,13 @@ KINDS = ["stdio", "http"]
 ALL_KINDS = ["stdio", "http", "stdio legacy", "http legacy"]
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
 class Bench:
     """A toolbox with one server, which is a process of its own."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind, _, era = kind.partition(" ")
         self.record = folder / "record.txt"
-        self.port = free_port()
+        self.port = a_quiet_port()
         self.command = ["-m", "tests.support.mcp_upstream", "--record", str(self.record), *([f"--{era}"] if era else [])]
         self.process: asyncio.subprocess.Process | None = None
 
@@ -219,7 +213,7 @@ async def test_a_stdio_server_sees_a_small_environment_and_what_is_configured(tm
 
 async def test_a_server_that_is_not_there_delays_nothing_and_its_state_says_why(tmp_path: Path):
     servers = {
-        "closed": UpstreamConfig(url=f"http://127.0.0.1:{free_port()}/mcp"),
+        "closed": UpstreamConfig(url=f"http://127.0.0.1:{a_refusing_port()}/mcp"),
         "absent": UpstreamConfig(command=str(tmp_path / "no-such-program")),
     }
     async with Tools(RuntimeConfig(servers=servers)) as tools:

@@ -7,6 +7,8 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
+from tests.support.ports import a_quiet_port
+
 Reply = tuple[int, bytes] | tuple[int, bytes, dict[str, str]]
 Page = Reply | Callable[[], Awaitable[Reply]]
 
@@ -48,7 +50,7 @@ class Engine:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", port, ssl=tls)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", port or a_quiet_port(), ssl=tls)
         host = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         self.url = f"https://{host}" if tls else f"http://{host}"
 
@@ -96,12 +98,3 @@ async def engine(**pages: Page) -> AsyncGenerator[Engine]:
         yield made
     finally:
         await made.stop()
-
-
-def free_port() -> int:
-    """A port that nobody listens on (and that was free a moment ago)."""
-    import socket
-
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]

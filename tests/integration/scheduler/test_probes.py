@@ -12,7 +12,8 @@ from luftpause.scheduler.core.events import Load, ProbeOutcome, ReplicaProbed
 from luftpause.scheduler.formats import PATHS
 from luftpause.scheduler.probe import MODELS_MAX
 from luftpause.scheduler.probes import Prober
-from tests.integration.scheduler.engines import VLLM, Engine, Page, after, engine, free_port, never, packed
+from tests.integration.scheduler.engines import VLLM, Engine, Page, after, engine, never, packed
+from tests.support.ports import a_refusing_port
 
 OK, MISSED, REFUSED = ProbeOutcome.OK, ProbeOutcome.MISSED, ProbeOutcome.REFUSED
 LOAD = Load(running=4, waiting=1)
@@ -81,12 +82,12 @@ async def test_a_path_before_v1_stays():
 
 
 async def test_a_closed_port_is_refused_at_once():
-    async with probing(replica(f"http://127.0.0.1:{free_port()}")) as (_, found):
+    async with probing(replica(f"http://127.0.0.1:{a_refusing_port()}")) as (_, found):
         assert (await found.next()).outcome is REFUSED  # whoever waits for nothing finds MISSED
 
 
 async def test_a_name_with_two_addresses_is_refused_where_both_refuse():
-    async with probing(replica(f"http://localhost:{free_port()}")) as (_, found):
+    async with probing(replica(f"http://localhost:{a_refusing_port()}")) as (_, found):
         assert (await found.next()).outcome is REFUSED
 
 

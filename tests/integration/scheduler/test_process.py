@@ -19,7 +19,8 @@ from luftpause.scheduler import app
 from luftpause.scheduler.core.events import TurnRequested
 from luftpause.scheduler.host import CoreFailedError
 from tests.integration.scheduler.client import Peer, asks, peer
-from tests.integration.scheduler.engines import VLLM, Engine, engine, free_port, never
+from tests.integration.scheduler.engines import VLLM, Engine, engine, never
+from tests.support.ports import a_refusing_port
 from tests.support.processes import Process, running
 
 IDLE = VLLM.replace(b"4.0", b"0.0").replace(b"1.0", b"0.0")
@@ -200,7 +201,7 @@ async def test_a_port_in_use_is_named_with_the_option_that_changes_it(tmp_path: 
 
 
 async def test_it_starts_without_replicas_and_with_engines_that_are_not_there(tmp_path: Path):
-    async with started(tmp_path, {"name": "a", "url": f"http://127.0.0.1:{free_port()}", "models": ["m"]}) as process:
+    async with started(tmp_path, {"name": "a", "url": f"http://127.0.0.1:{a_refusing_port()}", "models": ["m"]}) as process:
         async with peer(process.at["grpc"]) as p:
             await p.open()
             await p.send(asks("t"))
