@@ -50,7 +50,7 @@ class Cluster:
         self.scheduler = await self._start("scheduler", "scheduler", {"replicas": self._replicas, "scheduler": self._scheduler})
 
     async def start_plane(self, name: str) -> None:
-        own = {**self._dataplane, "name": name, "port": self._ports[name], "scheduler": self.scheduler.at["grpc"]}
+        own = {**self._dataplane, "name": name, "port": self._ports.get(name, 0), "scheduler": self.scheduler.at["grpc"]}
         self.planes[name] = await self._start("dataplane", name, {"dataplane": own})
 
     async def _start(self, command: str, name: str, config: Json) -> Process:
@@ -98,7 +98,7 @@ class Cluster:
     def health_of(seen: Json) -> set[str]:
         return {replica["health"] for replica in seen["state"]["replicas"]}
 
-    async def quiet(self, seconds: float = 10.0) -> Json:
+    async def quiet(self, seconds: float = 30.0) -> Json:
         """The status once nothing is in flight or held any more; neither may take longer."""
         return await self.until(lambda seen: not turns_in(seen), seconds)
 

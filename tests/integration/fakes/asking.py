@@ -20,7 +20,7 @@ TOOLS: list[Any] = [
         },
     }
 ]
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 30.0
 
 
 def client_of(engine: Process) -> openai.AsyncOpenAI:

@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.support.runtime_fakes import Served
 
-SECONDS = 10.0
+SECONDS = 30.0
 TASKS = "io.modelcontextprotocol/tasks"
 BOTH = "application/json, text/event-stream"
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from luftpause.scheduler.core.events import ProbeOutcome
 from luftpause.scheduler.engine_http import Answer
 from luftpause.scheduler.health import PATIENCE_PERIODS, Health
+from tests.support.virtual_time import virtual_time
 
 OK, MISSED, REFUSED = ProbeOutcome.OK, ProbeOutcome.MISSED, ProbeOutcome.REFUSED
 GOOD = Answer(OK, 200)
@@ -49,6 +50,7 @@ async def begun(checks: Checks, health: Health) -> asyncio.Task[Answer]:
     return asking
 
 
+@virtual_time
 async def test_an_answer_in_time_is_the_answer_whatever_it_is():
     async with health(30) as (checks, made):
         for answer in (GOOD, BAD, CLOSED):
@@ -58,6 +60,7 @@ async def test_an_answer_in_time_is_the_answer_whatever_it_is():
         assert checks.patience == [30 * PATIENCE_PERIODS] * 3
 
 
+@virtual_time
 async def test_a_late_good_answer_counts_in_the_period_in_which_it_comes():
     async with health() as (checks, made):
         assert (await made.ask()) == Answer(MISSED, problem="no answer within 0.05 s")
@@ -68,6 +71,7 @@ async def test_a_late_good_answer_counts_in_the_period_in_which_it_comes():
         assert not checks.begun[1].done()  # it is still asked
 
 
+@virtual_time
 async def test_a_late_bad_answer_says_nothing_of_now():
     async with health() as (checks, made):
         await made.ask()
@@ -79,6 +83,7 @@ async def test_a_late_bad_answer_says_nothing_of_now():
         assert (await asking).outcome is OK
 
 
+@virtual_time
 async def test_the_newest_answer_wins_and_ends_the_older_checks():
     async with health() as (checks, made):
         await made.ask()
@@ -93,6 +98,7 @@ async def test_the_newest_answer_wins_and_ends_the_older_checks():
         assert checks.begun[-2].cancelled()
 
 
+@virtual_time
 async def test_one_that_hangs_is_missed_each_time():
     async with health() as (checks, made):
         assert [(await made.ask()).outcome for _ in range(5)] == [MISSED] * 5
