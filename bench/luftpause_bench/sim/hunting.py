@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from luftpause_bench.sim.mutants import MUTANTS, Mutant, alive
 from luftpause_bench.sim.runner import SeedFailedError, run
+from luftpause_bench.sim.weather import GUARDED_FROM
 
 SEEDS_MAX: Final = 50
 
@@ -53,4 +54,5 @@ def hunt_all(seeds: range, *, jobs: int, found: Callable[[Hunt], None] = lambda 
 
 
 def _hunt_number(seeds: range, number: int) -> Hunt:
-    return hunt(MUTANTS[number], seeds)
+    mutant = MUTANTS[number]
+    return hunt(mutant, [seed + GUARDED_FROM for seed in seeds] if mutant.guarded and seeds.start < GUARDED_FROM else seeds)

@@ -11,19 +11,20 @@ from typing import Final, cast
 from msgspec import Struct
 
 from luftpause.scheduler.core.decide import ABSORB
-from luftpause_bench.sim import mutations
+from luftpause_bench.sim import guard_mutations, mutations
 from luftpause_bench.sim.mutations import Change
 
 CORE: Final = "luftpause.scheduler.core"
 
 
 class Mutant(Struct, frozen=True):
-    """`changes` are made together. `seeds`: of which one is known to catch it."""
+    """`changes` are made together. `seeds`: of which one is known to catch it. `guarded`: only worlds with the guard policy can."""
 
     name: str
     what: str
     changes: Callable[[], tuple[Change, ...]]
     seeds: tuple[int, ...] = ()
+    guarded: bool = False
 
 
 @contextmanager
@@ -84,4 +85,9 @@ MUTANTS: Final = (
     Mutant("holds have no end", "hold_seconds_max is ignored", mutations.holds_have_no_end, (18,)),
     Mutant("any number is held", "held_turns_max and held_turns_per_caller_max are ignored", mutations.any_number_is_held, (2,)),
     Mutant("a star fits nothing", "models with * in their name are served by nobody", mutations.one_star_fits_nothing, (16,)),
+    Mutant("guard hears of no end", "turns in flight stay in its accounts", guard_mutations.ends_are_not_heard, (1_000_000,), guarded=True),
+    Mutant("guard waits for ever", "held turns stay in its accounts", guard_mutations.waits_for_ever, (1_000_001,), guarded=True),
+    Mutant("guard's ranks are stale", "resident runs come and go, ranks stay", guard_mutations.ranks_are_stale, (1_000_011,), guarded=True),
+    Mutant("guard moves up once", "who waits moves up one run time at most", guard_mutations.moves_up_once, (1_000_002,), guarded=True),
+    Mutant("guard leaves engines idle", "an idle engine waits", guard_mutations.an_idle_engine_takes_nobody, (1_000_085,), guarded=True),
 )

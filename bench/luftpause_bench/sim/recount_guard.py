@@ -69,5 +69,5 @@ def _flows(state: State, g: Guarded, held: list[Turn]) -> None:
         arrived, _, lane, _ = min(entries)
         account = g.lanes.get(lane)
         own = account is not None and account.resident and account.flow == name
-        assert state.callers[name].rank == flow.resident - own - flow.moved_up or name in g.touched, name
+        assert state.callers[name].rank == flow.resident - own - flow.moved_up, name
         assert flow.moved_up <= max(0.0, state.now - arrived), f"{name} has moved up more often than once a second"
