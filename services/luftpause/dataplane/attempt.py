@@ -11,7 +11,7 @@ from luftpause.dataplane.gate import Verdict, judge, needs_look
 from luftpause.dataplane.observe import EventStream, Observer, Unread, WholeJson
 from luftpause.dataplane.passing import Emit, Passing
 from luftpause.dataplane.responses import CLOSE
-from luftpause.dataplane.seen_chat import is_usage_only
+from luftpause.dataplane.seen_chat import USAGE, is_usage_only
 from luftpause.dataplane.sse import EventFilter
 from luftpause.dataplane.sweep import NEVER
 from luftpause.dataplane.turns import Usage
@@ -197,7 +197,7 @@ class Attempt:
         turn.passed()
         stream = head.kind == EVENT_STREAM
         self._observer = self._observing(head, stream=stream)
-        hide = EventFilter(is_usage_only, turn.relay.config.event_bytes_max) if turn.hides_usage and stream else None
+        hide = EventFilter(is_usage_only, USAGE, turn.relay.config.event_bytes_max) if turn.hides_usage and stream else None
         passing = Passing(head, turn.version, hide, begun=begun)
         self._emit = passing.emit
         self._until_close = passing.until_close

@@ -11,6 +11,7 @@ from luftpause.dataplane.turns import Usage
 
 # In JSON text a quote inside a string is escaped, so these match only where a key with that value stands.
 TELLING: Final = re.compile(rb'"(?:finish_reason"\s*:\s*"|usage"\s*:\s*\{|tool_calls"\s*:\s*\[|function_call"\s*:\s*\{|error"\s*:\s*[{"])')
+USAGE: Final = b'"usage"'
 TEXT_KEYS: Final = ("content", "reasoning_content", "reasoning", "refusal")
 CALLS: Final = frozenset({"tool_calls", "function_call"})
 
@@ -134,9 +135,7 @@ def read_usage(value: object) -> Usage | None:
 
 
 def is_usage_only(data: bytes) -> bool:
-    """Is this event the extra one that `stream_options.include_usage` asked for?"""
-    if b'"usage"' not in data:
-        return False
+    """Is this event, in which USAGE stands, the extra one that `stream_options.include_usage` asked for?"""
     event = as_object(parse(data))
     if read_usage(event.get("usage")) is None or error_text(event):
         return False

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 END_OF_EVENT: Final = re.compile(rb"\n\r?\n")
+ENDS_OF_EVENTS: Final = (b"\n\n", b"\n\r\n")
 END_BYTES: Final = 2  # of an end of an event that may still lack its last byte
 DONE: Final = b"[DONE]"
 
@@ -75,21 +76,24 @@ def data_of(line: bytes) -> bytes:
 
 
 class EventFilter:
-    """Passes a stream on without the events that `drop` chooses; `drop` gets the `data` of one event.
+    """Passes a stream on without the events that `drop` chooses; `drop` gets the `data` of one event, which holds `mark`.
 
     An event is held until it is complete, at most `bytes_max` of it; what is longer passes.
     """
 
-    __slots__ = ("_bytes_max", "_drop", "_held", "_passing")
+    __slots__ = ("_bytes_max", "_drop", "_held", "_mark", "_passing")
 
-    def __init__(self, drop: Callable[[bytes], bool], bytes_max: int) -> None:
+    def __init__(self, drop: Callable[[bytes], bool], mark: bytes, bytes_max: int) -> None:
         self._drop = drop
+        self._mark = mark
         self._bytes_max = bytes_max
         self._held = bytearray()
         self._passing = False  # the event at hand was too long: pass it up to its end
 
     def feed(self, data: bytes) -> bytes:
         held = self._held
+        if not (held or self._passing) and self._mark not in data and data.endswith(ENDS_OF_EVENTS):
+            return data  # whole events, as nearly always
         fresh = max(0, len(held) - END_BYTES)  # what is held has no end yet; one may have begun in its last bytes
         held += data
         kept: list[bytes] = []
@@ -115,4 +119,4 @@ class EventFilter:
 
     def _dropped(self, event: bytes) -> bool:
         data = b"\n".join(filter(None, map(data_of, event.split(b"\n"))))
-        return bool(data) and self._drop(data)
+        return self._mark in data and self._drop(data)

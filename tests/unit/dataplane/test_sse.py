@@ -59,7 +59,7 @@ def test_a_filter_removes_whole_events_and_nothing_else_however_it_is_cut(events
         return b"".join(event.replace(b"\n", end) + end + end for event in chosen)
 
     stream, at, got = written(events), 0, b""
-    chosen = EventFilter(lambda text: text == b"drop", 10_000)
+    chosen = EventFilter(lambda text: text == b"drop", b"drop", 10_000)
     while at < len(stream):
         size = data.draw(st.integers(1, 9))
         got += chosen.feed(stream[at : at + size])
@@ -70,7 +70,7 @@ def test_a_filter_removes_whole_events_and_nothing_else_however_it_is_cut(events
 @given(st.lists(st.integers(1, 40), min_size=1), st.sampled_from([b"\n\n", b"\r\n\r\n"]))
 def test_a_filter_passes_an_event_that_is_too_long(sizes: list[int], end: bytes) -> None:
     stream = b"data: " + b"x" * 500 + end + b"data: drop" + end + b"data: keep" + end
-    chosen, got, at = EventFilter(lambda text: text == b"drop", 64), b"", 0
+    chosen, got, at = EventFilter(lambda text: text == b"drop", b"drop", 64), b"", 0
     while at < len(stream):
         size = sizes[at % len(sizes)]
         got += chosen.feed(stream[at : at + size])
@@ -81,11 +81,11 @@ def test_a_filter_passes_an_event_that_is_too_long(sizes: list[int], end: bytes)
 
 def test_an_incomplete_event_at_the_end_passes_unless_it_is_to_be_dropped() -> None:
     for last, passes in ((b"data: drop", b""), (b"data: dro", b"data: dro"), (b"data: keep\n", b"data: keep\n")):
-        chosen = EventFilter(lambda text: text == b"drop", 100)
+        chosen = EventFilter(lambda text: text == b"drop", b"drop", 100)
         assert chosen.feed(last) + chosen.rest() == passes
 
 
-@pytest.mark.parametrize("feed", [Lines(300_000).take, EventFilter(lambda _: False, 300_000).feed], ids=["lines", "filter"])
+@pytest.mark.parametrize("feed", [Lines(300_000).take, EventFilter(lambda _: False, b"x", 300_000).feed], ids=["lines", "filter"])
 def test_a_long_event_in_tiny_pieces_is_not_read_again_with_each(feed: Callable[[bytes], object]) -> None:
     event = b"data: " + b"x" * 250_000
     began = thread_time()
