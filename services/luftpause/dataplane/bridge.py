@@ -24,7 +24,7 @@ class Bridge:
     def __init__(self, conn: "Conn", request: "Request") -> None:
         self._conn = conn
         self._request = request
-        self._bodiless = request.method == "HEAD"
+        self._bodiless = request.head.method == "HEAD"
         self._asked = False
         self._left = asyncio.Event()
         self._writable = asyncio.Event()
@@ -56,7 +56,7 @@ class Bridge:
         try:
             await cast("Application", self._conn.app)(self._scope(), self._receive, self._send)
         except Exception as error:  # noqa: BLE001 - whatever an endpoint raises must not end the connection without an answer
-            log.error("request_failed", path=self._request.path, error=repr(error))  # noqa: TRY400 - one line per event
+            log.error("request_failed", path=self._request.head.path, error=repr(error))  # noqa: TRY400 - one line per event
         if self._left.is_set() or self._done:
             return
         if self._conn.headed:
@@ -67,18 +67,19 @@ class Bridge:
 
     def _scope(self) -> dict[str, Any]:
         request = self._request
-        raw_path, _, query = request.target.partition(b"?")
+        head = request.head
+        raw_path, _, query = head.target.partition(b"?")
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.4"},
-            "http_version": request.version,
-            "method": "GET" if self._bodiless else request.method,
+            "http_version": head.version,
+            "method": "GET" if self._bodiless else head.method,
             "scheme": "http",
-            "path": unquote_to_bytes(request.path.encode("latin-1")).decode(errors="replace"),
+            "path": unquote_to_bytes(head.path.encode("latin-1")).decode(errors="replace"),
             "raw_path": raw_path,
             "query_string": query,
             "root_path": "",
-            "headers": request.headers,
+            "headers": head.with_length(request.digits),
             "client": self._conn.peer,
             "server": None,
             "state": self._conn.app_state | {"principal": request.principal},
@@ -113,7 +114,7 @@ class Bridge:
         conn = self._conn
         kept = [(name.lower(), value) for name, value in headers if name.lower() not in HOP_BY_HOP]
         sized = status in {204, 304} or any(name == b"content-length" for name, _ in kept)
-        self._chunked = not sized and self._request.version == "1.1"
+        self._chunked = not sized and self._request.head.version == "1.1"
         if not sized and not self._chunked:
             conn.keeps = False  # an HTTP/1.0 client: the end of the connection is the end of the answer
         lines = [b"%b: %b\r\n" % pair for pair in (*conn.server_state.default_headers, *kept)]

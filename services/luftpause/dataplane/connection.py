@@ -235,9 +235,9 @@ class Connection(asyncio.Protocol):
 
     def _known_head(self, data: bytes) -> bool:
         for known, head in self._pool.heads.known:
-            end = known.match(data)
+            end, digits = known.match(data)
             if end:
-                self._take(head.again(known.length), data[end:])
+                self._take(head.again(int(digits or b"0")), data[end:])
                 return True
         return False
 

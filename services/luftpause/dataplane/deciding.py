@@ -2,12 +2,11 @@
 
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from luftpause.dataplane.decide import Question, answer_of, chat_body, read_question
 from luftpause.dataplane.exchange import Handler, Request
 from luftpause.dataplane.formats import CHAT, CLASSIFY
 from luftpause.dataplane.rejection import Rejection
+from luftpause.dataplane.request_head import RequestHead
 from luftpause.dataplane.responses import CLOSE, refusal
 from luftpause.dataplane.turn import Turn
 
@@ -47,9 +46,11 @@ class Deciding:
 
     def start(self, request: Request) -> None:
         """As an interactive turn, whatever class the client's other turns have."""
-        named = request.named | {b"x-luftpause-class": b"interactive"}
+        head = request.head
+        named = head.named | {b"x-luftpause-class": b"interactive"}
         # To HTTP/1.0 a body goes bare.
-        asked = replace(request, target=CHAT.path.encode(), named=named, body=chat_body(self._question), version="1.0")
+        turned = RequestHead(head.method, CHAT.path.encode(), CHAT.path, head.headers, named, version="1.0", keep_alive=head.keep_alive)
+        asked = Request(turned, chat_body(self._question), principal=request.principal)
         self._conn.handler = self
         self._relay.take(Turn(self._relay, self, asked, CHAT), asked)
 

@@ -9,6 +9,7 @@ from luftpause.dataplane.bridge import Bridge
 from luftpause.dataplane.identify import caller_of
 from luftpause.dataplane.reader import Reader
 from luftpause.dataplane.rejection import Rejection
+from luftpause.dataplane.request_head import KnownHeads, RequestHead
 from luftpause.dataplane.responses import refusal, whole
 from luftpause.dataplane.room import Room, usual_bytes_max
 from luftpause.dataplane.sweep import Sweep
@@ -57,6 +58,7 @@ class Door:
         self.config = config
         self.sweep = sweep
         self.stopping = False
+        self._heads = KnownHeads()
         self.room = Room(config.held_bytes_max or usual_bytes_max(), config.held_bytes_per_caller_max)
         self._relayed = relayed
         self._stored = stored
@@ -67,90 +69,102 @@ class Door:
         self._free = OPEN_PATHS | {METRICS} if metrics_open else OPEN_PATHS
 
     def reader(self) -> Reader:
-        return Reader(self.config.head_bytes_max, self.config.headers_max)
+        return Reader(self.config.head_bytes_max, self.config.headers_max, self._heads)
 
     def check(self, reader: Reader) -> Rejection | None:
         """May this request be served? Asked when its head is complete."""
-        path = reader.path
-        rejection = self._check_sender(reader, path)
+        head = reader.head
+        rejection = None if head.allowed else self._check_sender(head)
+        if rejection is None and (self._tokens is not None):
+            access = self._check_token(head)
+            rejection = access if isinstance(access, Rejection) else None
+        if rejection is None and not head.allowed:
+            rejection = self._check_kind(head)
         if rejection is not None:
             return rejection
-        if path in self._relayed and reader.method == "POST" and not _is_json(reader.named.get(b"content-type", b"")):
-            return Rejection(415, "content_type", "the content type must be JSON: send `Content-Type: application/json`")
-        if path in self._relayed and reader.named.get(b"content-encoding", b"identity").lower() != b"identity":
-            return Rejection(415, "content_encoding", "the body must not be compressed: leave `Content-Encoding` out")
         if reader.body_bytes is not None and reader.body_bytes > self.config.max_body_bytes:
             return self.too_large()
-        expected = reader.named.get(b"expect")
+        expected = head.named.get(b"expect")
         if expected is not None and expected.lower() != b"100-continue":
             return Rejection(417, "expectation", "the only expectation that is understood is 100-continue")
+        head.allowed = True
+        return None
+
+    def _check_kind(self, head: RequestHead) -> Rejection | None:
+        """What it brings to an engine must be plain JSON."""
+        if head.path not in self._relayed or head.method != "POST":
+            return None
+        if not _is_json(head.named.get(b"content-type", b"")):
+            return Rejection(415, "content_type", "the content type must be JSON: send `Content-Type: application/json`")
+        if head.named.get(b"content-encoding", b"identity").lower() != b"identity":
+            return Rejection(415, "content_encoding", "the body must not be compressed: leave `Content-Encoding` out")
         return None
 
     def too_large(self) -> Rejection:
         return Rejection(413, "body_too_large", f"the body has more than {self.config.max_body_bytes} bytes (max_body_bytes)")
 
-    def _check_sender(self, reader: Reader, path: str) -> Rejection | None:
-        if "*" not in self._hosts and path not in OPEN_PATHS:
-            host = _host(reader.named.get(b"host", b""))
+    def _check_sender(self, head: RequestHead) -> Rejection | None:
+        if "*" not in self._hosts and head.path not in OPEN_PATHS:
+            host = _host(head.named.get(b"host", b""))
             if host not in self._hosts:
                 return Rejection(403, "host", f"host {host[:100]!r} is not in dataplane.allowed_hosts")
-        origin = reader.named.get(b"origin")
+        origin = head.named.get(b"origin")
         if origin is not None and origin.decode("latin-1") not in self._origins:
             return Rejection(403, "origin", f"origin {origin[:100].decode('latin-1')!r} is not in dataplane.cors_origins")
-        access = self._check_token(reader.method, path, reader.named)
-        return access if isinstance(access, Rejection) else None
+        return None
 
-    def _check_token(self, method: str, path: str, named: Mapping[bytes, bytes]) -> Rejection | Access:
+    def _check_token(self, head: RequestHead) -> Rejection | Access:
         """A browser's preflight has no token, and needs none."""
-        if self._tokens is None or path in self._free or method == "OPTIONS":
+        if self._tokens is None or head.path in self._free or head.method == "OPTIONS":
             return EVERYBODY
-        shown = named.get(b"authorization"), named.get(b"x-api-key")
+        shown = head.named.get(b"authorization"), head.named.get(b"x-api-key")
         access = self._tokens.access(*shown)
         if access is not None:
             return access
         wrong = unauthorized(*shown)
         return Rejection(wrong.status, wrong.code, wrong.message)
 
-    def caller(self, reader: Reader) -> str:
+    def caller(self, head: RequestHead) -> str:
         """Whose body it is, where that is counted."""
         if self.room.per_caller_max is None:
             return ""
-        access = self._check_token(reader.method, reader.path, reader.named)
+        access = self._check_token(head)
         principal = access.principal if isinstance(access, Access) else ""
-        return principal or caller_of(reader.named.get(b"x-luftpause-caller", b""))
+        return principal or caller_of(head.named.get(b"x-luftpause-caller", b""))
 
-    def cors(self, reader: Reader) -> bytes:
+    def cors(self, head: RequestHead) -> bytes:
         """Header lines that let the asking page read the answer; none without an Origin."""
-        origin = reader.named.get(b"origin")
+        origin = head.named.get(b"origin")
         if origin is None or origin.decode("latin-1") not in self._origins:
             return b""
         return b"access-control-allow-origin: %b\r\naccess-control-expose-headers: %b\r\nvary: origin\r\n" % (origin, EXPOSED)
 
     def serve(self, conn: "Conn", request: "Request") -> None:
         """Answer a complete request that passed `check`."""
-        access = self._check_token(request.method, request.path, request.named)
+        head = request.head
+        access = self._check_token(head)
         if isinstance(access, Rejection):  # it was taken back while the body came
             self._refuse(conn, request, access)
             return
         request.principal = access.principal
-        relay = self._relayed.get(request.path)
-        if relay is not None and request.method == "POST":
+        relay = self._relayed.get(head.path)
+        if relay is not None and head.method == "POST":
             relay(conn, request)
             return
-        by_method = self._stored(request.path)
-        if request.method in by_method:
-            by_method[request.method](conn, request)
+        by_method = self._stored(head.path)
+        if head.method in by_method:
+            by_method[head.method](conn, request)
             return
-        methods = frozenset({"POST"}) if relay is not None else frozenset(by_method) or self._methods_of(request.path)
+        methods = frozenset({"POST"}) if relay is not None else frozenset(by_method) or self._methods_of(head.path)
         if "GET" in methods and not by_method:
             methods |= {"HEAD"}
-        if request.method == "OPTIONS" and (methods or request.path == "*"):
+        if head.method == "OPTIONS" and (methods or head.path == "*"):
             self._options(conn, request, methods | {"OPTIONS"})
         elif not methods:
-            self._refuse(conn, request, Rejection(404, "not_found", self._missing(request.path)))
-        elif request.method not in methods:
+            self._refuse(conn, request, Rejection(404, "not_found", self._missing(head.path)))
+        elif head.method not in methods:
             allow = ", ".join(sorted(methods | {"OPTIONS"}))
-            self._refuse(conn, request, Rejection(405, "method_not_allowed", f"{request.path[:200]} takes {allow}", allow=allow))
+            self._refuse(conn, request, Rejection(405, "method_not_allowed", f"{head.path[:200]} takes {allow}", allow=allow))
         else:
             Bridge(conn, request).start()
 
@@ -164,14 +178,14 @@ class Door:
 
     @staticmethod
     def _refuse(conn: "Conn", request: "Request", rejection: Rejection) -> None:
-        conn.answer(refusal(rejection, more=conn.more, close=not conn.keeps, bodiless=request.method == "HEAD"))
+        conn.answer(refusal(rejection, more=conn.more, close=not conn.keeps, bodiless=request.head.method == "HEAD"))
 
     @staticmethod
     def _options(conn: "Conn", request: "Request", methods: frozenset[str]) -> None:
         allow = ", ".join(sorted(methods)).encode()
         more = conn.more + b"allow: %b\r\n" % allow
         if conn.more:
-            asked = request.named.get(b"access-control-request-headers", b"authorization, content-type")
+            asked = request.head.named.get(b"access-control-request-headers", b"authorization, content-type")
             more += b"access-control-allow-methods: %b\r\naccess-control-allow-headers: %b\r\naccess-control-max-age: 600\r\n" % (
                 FOR_PAGES,
                 asked,

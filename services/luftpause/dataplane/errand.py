@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from luftpause.dataplane.answer_head import AnswerHead
 from luftpause.dataplane.connection import Connection
-from luftpause.dataplane.outgoing import engine_request, forwarded
+from luftpause.dataplane.outgoing import engine_request
 from luftpause.dataplane.passing import Passing
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import CLOSE, refusal
@@ -53,12 +53,12 @@ class Errand:
         self._relay = relay
         self._conn = conn
         self._goes_on = goes_on
-        self._method = request.method.encode()
-        _, mark, query = request.target.partition(b"?")
+        self._method = request.head.method.encode()
+        _, mark, query = request.head.target.partition(b"?")
         self._target = path + mark + query
-        self._headers = forwarded(request.headers, request.named, relay.forwarded)
+        self._headers = request.head.forwarded(relay.forwarded)
         self._body = request.body
-        self._version = request.version
+        self._version = request.head.version
         self._candidates: list[Replica] = []
         self._replica = ""
         self._head: AnswerHead | None = None

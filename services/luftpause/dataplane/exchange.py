@@ -3,23 +3,22 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from msgspec import Struct
+from luftpause.dataplane.request_head import RequestHead
 
 
-class Request(Struct, gc=False):
-    """A complete request. `path` has no query and no slash at its end; header names are lower case.
+class Request:
+    """A complete request. `digits` are those of its Content-Length, where they may be others than in the head.
 
     `principal`: the caller whose own token it came with; empty: what the headers say of the caller is believed.
     """
 
-    method: str
-    path: str
-    target: bytes
-    headers: list[tuple[bytes, bytes]]
-    named: dict[bytes, bytes]
-    body: bytes
-    version: str
-    principal: str = ""
+    __slots__ = ("body", "digits", "head", "principal")
+
+    def __init__(self, head: RequestHead, body: bytes, digits: bytes = b"", principal: str = "") -> None:
+        self.head = head
+        self.body = body
+        self.digits = digits
+        self.principal = principal
 
 
 class Handler(Protocol):

@@ -113,7 +113,7 @@ class Facts(Generic[F]):
         return ended
 
     def started(self, turn_id: str) -> None:
-        """Told by `tell_starts`, unless the first token or the end tells it before."""
+        """Told by `tell_starts`, or with a failure; not if a token, a tool call, a response or the end of an answer tells it before."""
         if (turn := self._in_flight(turn_id)) and not turn.started:
             turn.started = True
             self._starts[turn_id] = turn
@@ -171,7 +171,8 @@ class Facts(Generic[F]):
             self.abandon(turn_id)  # it was held
             return
         del self._turns[turn_id]
-        self._starts.pop(turn_id, None)
+        if self._starts.pop(turn_id, None) is not None:
+            self._say("started", self._words.started(turn_id, turn.attempt))  # else nobody could tell whether an engine had it
         self.memory.failed(self._clock(), turn_id)
         self.tally.over(turn, reason, usage)
         self._say("failed", self._words.failed(turn_id, turn.attempt, reason))

@@ -101,7 +101,7 @@ class Conn(asyncio.Protocol):
             return False
         self.keeps = False
         self._eof_at = self.deadline = self.door.sweep.now
-        if not self.headed and self._reader.version == "1.1":
+        if not self.headed and self._reader.head.version == "1.1":
             self.write(CONTINUE)  # a client that is gone answers RST; one that only closed its side must ignore it (RFC 9110, 15.2)
         return True
 
@@ -143,15 +143,16 @@ class Conn(asyncio.Protocol):
             reader.drop_body()
 
     def _head_done(self, reader: Reader) -> None:
-        self.keeps = reader.keep_alive and not self.door.stopping
-        self.more = self.door.cors(reader)
-        self._caller = self.door.caller(reader)
+        head = reader.head
+        self.keeps = head.keep_alive and not self.door.stopping
+        self.more = self.door.cors(head)
+        self._caller = self.door.caller(head)
         rejection = self.door.check(reader) or self.door.room.lacks(reader.body_bytes or 0, self._caller)
         if reader.complete:
             self._refused = rejection
             return
         self.deadline = self.door.sweep.now + self.door.config.body_seconds_max
-        waits = b"expect" in reader.named and reader.version == "1.1" and not reader.received
+        waits = b"expect" in head.named and head.version == "1.1" and not reader.received
         if rejection is None:
             if waits:
                 self.write(CONTINUE)
@@ -178,14 +179,14 @@ class Conn(asyncio.Protocol):
         self.deadline = NEVER
         self.keeps = self.keeps and not reader.extra
         if self._refused is not None:
-            self.answer(refusal(self._refused, more=self.more, close=not self.keeps, bodiless=reader.method == "HEAD"))
+            self.answer(refusal(self._refused, more=self.more, close=not self.keeps, bodiless=reader.head.method == "HEAD"))
             return
-        request = Request(reader.method, reader.path, reader.target, reader.headers, reader.named, reader.body(), reader.version)
-        reader.drop_body()
+        request = Request(reader.head, reader.body(), reader.digits)
+        reader.rest()
         try:
             self.door.serve(self, request)
         except Exception:
-            log.exception("request_failed", path=request.path[:200])
+            log.exception("request_failed", path=request.head.path[:200])
             self._leave()
             self._refuse(Rejection(500, "internal", "the dataplane failed to answer; its log says why"))
 
@@ -193,7 +194,7 @@ class Conn(asyncio.Protocol):
         """Answer at once and close: the rest of the request is unread or can't be trusted."""
         self._phase = BUSY
         self.keeps = False
-        self.answer(refusal(rejection, more=self.more, close=True, bodiless=self._reader.method == "HEAD"))
+        self.answer(refusal(rejection, more=self.more, close=True, bodiless=self._reader.head.method == "HEAD"))
 
     # ---- for handlers; `write` is the transport's
 
@@ -204,13 +205,13 @@ class Conn(asyncio.Protocol):
 
     def answer(self, data: bytes) -> None:
         """A complete answer, head and body."""
-        self.door.answers.add(self._reader.path, data)
+        self.door.answers.add(self._reader.head.path, data)
         self.write(data)
         self.finish()
 
     def write_head(self, data: bytes) -> None:
         self.headed = True
-        self.door.answers.add(self._reader.path, data)
+        self.door.answers.add(self._reader.head.path, data)
         self.write(data)
 
     def let_go(self) -> None:

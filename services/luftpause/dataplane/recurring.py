@@ -9,37 +9,31 @@ from typing import Final
 
 LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)(?=\r\n)", re.IGNORECASE)
 DIGITS_MAX: Final = 15
+NOT_THIS: Final = (0, b"")
 
 
 class Recurring:
-    """A head that was parsed and accepted, with its empty line.
+    """A head that was parsed and accepted, with its empty line. `around`: what stands before and behind the digits of its length."""
 
-    `digits` are those of the last `match`, `length` is what they say; 0 for a head without.
-    """
-
-    __slots__ = ("_after", "_before", "digits", "length")
+    __slots__ = ("around",)
 
     def __init__(self, before: bytes, after: bytes) -> None:
-        """Around the digits; `after` empty: there are none, and `before` is all of the head."""
-        self._before = before
-        self._after = after
-        self.digits = b""
-        self.length = 0
+        """`after` empty: there are no digits, and `before` is all of the head."""
+        self.around = (before, after)
 
-    def match(self, data: bytes) -> int:
-        """Where the head ends in `data`; 0: it is another one, or not whole."""
-        before, after = self._before, self._after
+    def match(self, data: bytes) -> tuple[int, bytes]:
+        """Where the head ends in `data`, 0: it is another one, or not whole; and the digits of its length, empty: it has none."""
+        before, after = self.around
         if not data.startswith(before):
-            return 0
+            return NOT_THIS
         start = len(before)
         if not after:
-            return start
+            return start, b""
         end = data.find(b"\r", start, start + DIGITS_MAX + 1)
         digits = data[start:end]
         if end < 0 or not digits.isdigit() or not data.startswith(after, end):
-            return 0
-        self.digits, self.length = digits, int(digits)
-        return end + len(after)
+            return NOT_THIS
+        return end + len(after), digits
 
 
 def recurring(head: bytes) -> Recurring | None:

@@ -46,12 +46,12 @@ class StoredRoutes:
 
     def _serve(self, conn: "Conn", request: "Request") -> None:
         """To the replica that has it; else to each in turn, until one does."""
-        found = STORED.fullmatch(request.path)
+        found = STORED.fullmatch(request.head.path)
         everybody = speaking(self._relay.scheduler.replicas.values(), "responses")
         if found is None or not everybody:
             conn.answer(refusal(NO_RESPONSE, more=conn.more, close=not conn.keeps))
             return
-        errand = Errand(self._relay, conn, request, request.path.encode("latin-1"), lambda status: not 200 <= status < 300)
+        errand = Errand(self._relay, conn, request, request.head.path.encode("latin-1"), lambda status: not 200 <= status < 300)
         errand.locate(found[1], everybody, request.principal)
 
 

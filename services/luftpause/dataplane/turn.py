@@ -12,9 +12,8 @@ from luftpause.dataplane.attempt import Attempt
 from luftpause.dataplane.digest import body_hash
 from luftpause.dataplane.early import Early, rejection_of
 from luftpause.dataplane.formats import Format
-from luftpause.dataplane.identify import identify
 from luftpause.dataplane.observe import Observed
-from luftpause.dataplane.outgoing import body_for, engine_request, forwarded
+from luftpause.dataplane.outgoing import body_for, engine_request
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import refusal
 from luftpause.dataplane.sweep import NEVER
@@ -52,9 +51,9 @@ class Turn:
         self.relay = relay
         self._conn = conn
         self.api = api
-        self.version = request.version
+        self.version = request.head.version
         self._body = request.body
-        _, mark, query = request.target.partition(b"?")
+        _, mark, query = request.head.target.partition(b"?")
         self._target = api.path.encode() + mark + query
         self._headers = b""
         self.id = ""
@@ -77,7 +76,7 @@ class Turn:
     # ---- from the request to the scheduler
 
     def begin(self, request: "Request") -> None:
-        identity = identify(request.named, request.principal)
+        identity = request.head.identity(request.principal)
         if isinstance(identity, Rejection):
             self.reject(identity)
             return
@@ -87,7 +86,7 @@ class Turn:
             return
         self.stores = reading.stores
         body_bytes, hashed = len(self._body), body_hash(self._body)
-        self._headers = forwarded(request.headers, request.named, self.relay.forwarded)
+        self._headers = request.head.forwarded(self.relay.forwarded)
         self._lacks_usage = reading.stream and not reading.mentions_usage
         chance = ids.random_text(2 * ids.LENGTH)  # one call to the operating system for two ids
         self.id = ids.TURN_PREFIX + chance[: ids.LENGTH]

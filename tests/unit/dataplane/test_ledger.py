@@ -114,7 +114,7 @@ def test_a_turn_abandoned_after_it_was_started_is_reported_failed(desk: Desk) ->
     desk.place()
     desk.ledger.started("t")
     desk.ledger.abandon("t")
-    assert desk.take() == ["turn_requested 1", "turn_failed 1"]
+    assert desk.take() == ["turn_requested 1", "turn_started 1", "turn_failed 1"]
 
 
 def test_a_start_is_told_if_nothing_else_tells_it_before(desk: Desk) -> None:
@@ -123,7 +123,6 @@ def test_a_start_is_told_if_nothing_else_tells_it_before(desk: Desk) -> None:
         "calls": lambda: desk.ledger.tool_calls_seen("calls", ["call_1"]),
         "stored": lambda: desk.ledger.response_seen("stored", "resp_1"),
         "done": lambda: desk.ledger.finished("done", "stop", None, paused=False),
-        "lost": lambda: desk.ledger.failed("lost", "engine_died"),
         "back": lambda: desk.ledger.give_back("back", ReturnReason.BUSY),
     }
     for turn in (*ends, "slow"):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from luftpause.dataplane.reader import Reader
 from luftpause.dataplane.recurring import recurring
 from luftpause.dataplane.rejection import Rejection
+from luftpause.dataplane.request_head import KNOWN_MAX, KnownHeads
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Length: %b\r\nX-A: 1\r\n\r\n"
 LENGTHS = [b"0", b"5", b"05", b"123456", b"1234567890123456", b"", b" 7", b"7 ", b"+7", b"-1", b"7,7", b"\xb2", b"5\r\nX-A: 1\r\n\r\nX: "]
@@ -18,9 +19,11 @@ def reading(reader: Reader, data: bytes, cut: int) -> tuple[object, ...]:
         rejection = reader.feed(piece) if piece else None
         if isinstance(rejection, Rejection):
             return (rejection.status,)
+    head = reader.head
+    named = head.named | ({b"content-length": reader.digits} if reader.digits else {})
     return (
-        reader.complete, reader.method, reader.target, reader.path, reader.headers, reader.named, reader.body(), reader.body_bytes,
-        reader.received, reader.version, reader.keep_alive, reader.extra, reader.head_done,
+        reader.complete, head.method, head.target, head.path, head.with_length(reader.digits), named, reader.body(), reader.body_bytes,
+        reader.received, head.version, head.keep_alive, reader.extra, reader.head_done,
     )  # fmt: skip
 
 
@@ -63,16 +66,44 @@ def test_another_head_is_another_head(change: tuple[bytes, bytes]) -> None:
     assert reading(after_its_like(), data, len(data)) == reading(Reader(4096, 20), data, len(data))
 
 
-def test_the_second_of_two_equal_heads_does_not_share_its_headers_with_the_first() -> None:
+def test_equal_heads_are_one_but_for_the_length_of_each() -> None:
     reader = after_its_like()
     reader.feed(HEAD % b"2" + b"ab")
-    first, named = reader.headers, reader.named
+    first, digits = reader.head, reader.digits
     reader.next()
     reader.feed(HEAD % b"3" + b"abc")
-    assert (b"content-length", b"2") in first
-    assert named[b"content-length"] == b"2"
-    assert reader.named[b"content-length"] == b"3"
+    assert reader.head is first
+    assert (b"content-length", b"2") in first.with_length(digits)
+    assert (b"content-length", b"3") in reader.head.with_length(reader.digits)
     assert reader.body() == b"abc"
+
+
+def test_connections_share_what_they_read_of_equal_heads() -> None:
+    heads = KnownHeads()
+    readers = [Reader(4096, 20, heads) for _ in range(3)]
+    for length, reader in enumerate(readers, 4):
+        body = b"hello!"[:length]
+        assert reader.feed(HEAD % b"%d" % length + body) is None
+        assert (reader.body(), reader.digits) == (body, b"%d" % length)
+    assert len({id(reader.head) for reader in readers}) == 1
+
+
+def test_no_more_heads_are_known_than_are_worth_it() -> None:
+    heads = KnownHeads()
+    for number in range(3 * KNOWN_MAX):
+        reader = Reader(4096, 20, heads)
+        reader.feed(b"GET /%d HTTP/1.1\r\nhost: h\r\n\r\n" % number)
+        assert reader.head.path == f"/{number}"
+    assert len(heads) <= KNOWN_MAX
+
+
+def test_a_connection_whose_head_changes_is_parsed_again_after_it_had_let_its_parser_go() -> None:
+    reader = after_its_like()
+    reader.feed(HEAD % b"2" + b"ab")
+    for data in ((HEAD % b"4").replace(b"X-A", b"X-B") + b"abcd", HEAD % b"3" + b"abc"):
+        reader.rest()
+        reader.next()
+        assert reading(reader, data, len(data)) == reading(Reader(4096, 20), data, len(data))
 
 
 @pytest.mark.parametrize(
@@ -91,6 +122,5 @@ def test_a_head_without_a_length_is_known_as_a_whole() -> None:
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     known = recurring(head)
     assert known is not None
-    assert known.match(head + b"0\r\n\r\n") == len(head)
-    assert known.length == 0
-    assert known.match(head[:-1]) == 0
+    assert known.match(head + b"0\r\n\r\n") == (len(head), b"")
+    assert known.match(head[:-1]) == (0, b"")
