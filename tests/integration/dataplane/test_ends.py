@@ -1,4 +1,4 @@
-"""What becomes of a run that is ended, and of turns whose dataplane is? Real processes; the dataplane is stopped at the end."""
+"""What becomes of a run that is ended, and of turns whose dataplane is (O35)? Real processes; the dataplane is stopped at the end."""
 
 import asyncio
 import contextlib

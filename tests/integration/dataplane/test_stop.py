@@ -1,4 +1,4 @@
-"""What happens to turns, clients and the process when the dataplane is told to stop?"""
+"""What happens to turns, clients and the process when the dataplane is told to stop? (O35)"""
 
 import asyncio
 import json
