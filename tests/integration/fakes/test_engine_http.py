@@ -174,7 +174,8 @@ async def test_with_priority_the_better_turn_goes_first() -> None:
     ):
 
         async def ask(priority: int) -> None:
-            await http.post("/v1/chat/completions", json=body("[answer=10]", priority=priority))
+            tokens = 5 if priority else 100  # the first one runs until the others wait
+            await http.post("/v1/chat/completions", json=body(f"[answer={tokens}]", priority=priority))
             order.append(priority)
 
         tasks = []
