@@ -32,6 +32,7 @@ BENCHES: Final[dict[str, Entry]] = {
     "flood_forks": Entry("Sub-agents that begin with their parent's whole context.", FLOODS, named=True),
     "flood_ghosts": Entry("Agents that die in a tool call without a word.", FLOODS, named=True),
     "flood_heavy": Entry("A caller with many runs beside others with few.", FLOODS, named=True),
+    "flood_http": Entry("The flood over HTTP, with real routers, as real processes.", "luftpause_bench.flood_http.run:main"),
     "flood_lies": Entry("Engines that tell wrongly, late or not at all what they hold.", FLOODS, named=True),
     "flood_light": Entry("Engines that don't queue.", FLOODS, named=True),
     "flood_open": Entry("Runs that come at random, whatever became of those before.", FLOODS, named=True),
