@@ -27,8 +27,8 @@ from luftpause.scheduler.core import (
 )  # fmt: skip
 from luftpause.scheduler.core.decisions import EndRun, HoldReason
 from luftpause.scheduler.core.events import DataplaneLost, Resync, RunEnded, TurnClass
-from luftpause.scheduler.core.indexes import Draft, bump
-from luftpause.scheduler.core.model import UNLIMITED, Caller, Dataplane, IdKey, Known, Lane, QueueKey, Replica, Run, Timer, Turn
+from luftpause.scheduler.core.indexes import Draft, bump, turns_of
+from luftpause.scheduler.core.model import UNLIMITED, Caller, IdKey, Known, Lane, QueueKey, Replica, Run, Timer, Turn
 from luftpause.scheduler.core.settings import Settings
 
 Change = tuple[object, str, object]  # whose attribute, its name, and what it is instead
@@ -260,7 +260,7 @@ def lost_frees_at_once() -> tuple[Change, ...]:
         known = d.dataplanes.get(event.dataplane)
         right(d, event)
         if known is not None and known.session == event.session and known.connected:
-            for id_ in sorted(d.dataplanes[event.dataplane].turns):
+            for id_ in turns_of(d, event.dataplane):
                 turns.expired(d, d.turns[id_])
 
     return ((dataplanes, "lost", lost),)
@@ -274,24 +274,15 @@ def resync_only_adds() -> tuple[Change, ...]:
     right = dataplanes.resync
 
     def resync(d: Draft, event: Resync) -> None:
-        known: Dataplane | None = d.dataplanes.get(event.dataplane)
-        if known is not None:
-            flying = [id_ for id_ in known.turns if d.turns[id_].replica]
-            d.dataplanes = d.dataplanes.set(event.dataplane, replace(known, turns=_only(known.turns, set(known.turns) - set(flying))))
+        flying = [turn for id_ in turns_of(d, event.dataplane) if (turn := d.turns[id_]).replica]
+        for turn in flying:
+            d.turns = d.turns.set(turn.id, replace(turn, dataplane=""))
         right(d, event)
-        for id_ in sorted(known.turns) if known is not None else ():
-            if id_ in d.turns:
-                now = d.dataplanes[event.dataplane]
-                d.dataplanes = d.dataplanes.set(event.dataplane, replace(now, turns=now.turns.set(id_, True)))
+        for turn in flying:
+            if turn.id in d.turns:
+                d.turns = d.turns.set(turn.id, turn)
 
     return ((dataplanes, "resync", resync),)
-
-
-def _only(turns: Any, wanted: set[str]) -> Any:
-    for id_ in tuple(turns):
-        if id_ not in wanted:
-            turns = turns.delete(id_)
-    return turns
 
 
 def nobody_else_is_told() -> tuple[Change, ...]:

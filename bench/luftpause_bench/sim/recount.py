@@ -80,12 +80,10 @@ def runs(state: State, flying: list[Turn], waiting: list[Turn]) -> None:
 
 def dataplanes(state: State) -> None:
     assert list(state.dataplane_names) == sorted(state.dataplanes)
-    turns: dict[str, list[str]] = {name: [] for name in state.dataplanes}
-    for turn in state.turns.values():
-        assert turn.dataplane in turns, turn
-        turns[turn.dataplane].append(turn.id)
+    turns = Counter(turn.dataplane for turn in state.turns.values())
+    assert set(turns) <= set(state.dataplanes)
     for name, dataplane in state.dataplanes.items():
-        assert sorted(dataplane.turns) == sorted(turns[name]), name
+        assert dataplane.turns_count == turns[name], name
     assert list(state.identifying) == sorted(turn.id for turn in state.turns.values() if turn.phase is TurnPhase.IDENTIFYING)
 
 

@@ -221,6 +221,8 @@ RULES: Final[dict[str, Hide | None]] = {
     "State.ranks": Names.seconds_of_pairs,
     "State.timers": Names.timers,
     "State.wheel": Names.wheel,
+    "State.policy": CLEAR,  # this and the next are empty between two steps
+    "State.decisions": CLEAR,
 }  # fmt: skip
 
 

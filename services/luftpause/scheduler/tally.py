@@ -227,8 +227,7 @@ def _named(before: State, event: Event, decisions: tuple[Decision, ...]) -> dict
         case TurnRequested() | TurnAbandoned() | TurnReturned() | TurnFinished() | TurnFailed():
             found[event.turn] = None
         case Resync() | DataplaneLost():
-            dataplane = before.dataplanes.get(event.dataplane)
-            found |= dict.fromkeys(dataplane.turns if dataplane is not None else ())
+            found |= dict.fromkeys(id_ for id_, turn in before.turns.items() if turn.dataplane == event.dataplane)
             if isinstance(event, Resync):
                 found |= dict.fromkeys(memory.turn for memory in event.turns)
         case _:

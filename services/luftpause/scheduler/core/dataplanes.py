@@ -16,7 +16,7 @@ from luftpause.scheduler.core.events import (
 )  # fmt: skip
 from luftpause.scheduler.core.holding import drop_waiting, requeue, requeue_lanes
 from luftpause.scheduler.core.identity import recall_ids
-from luftpause.scheduler.core.indexes import Draft, arm, count_caller, dataplane_of, put_dataplane, put_replica
+from luftpause.scheduler.core.indexes import Draft, arm, count_caller, dataplane_of, put_dataplane, put_replica, turns_of
 from luftpause.scheduler.core.model import Branch, Dataplane, Lane, Resyncing, Run, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.placement import count_in_flight
 from luftpause.scheduler.core.queues import replicas_changed
@@ -33,7 +33,7 @@ def resync(d: Draft, e: Resync) -> None:
     listed = {memory.turn: memory for memory in e.turns}
     same_boot = dataplane.boot == e.boot
     ended: set[tuple[str, str, int]] = set()
-    for id_ in sorted(dataplane.turns):
+    for id_ in turns_of(d, dataplane.name):
         turn = d.turns[id_]
         memory = listed.get(id_) if same_boot else None
         if turn.phase is not TurnPhase.IN_FLIGHT:
@@ -166,7 +166,7 @@ def _count_turn(d: Draft, dataplane: str, memory: TurnMemory) -> None:
         head_digest=memory.head_digest, stated=True, hold_until=memory.placed + (d.settings.hold_seconds_max or -memory.placed),
     )  # fmt: skip
     holder = dataplane_of(d, dataplane)
-    put_dataplane(d, replace(holder, turns=holder.turns.set(turn.id, True)))
+    put_dataplane(d, replace(holder, turns_count=holder.turns_count + 1))
     count_caller(d, turn.flow, in_flight=1)
     count_in_flight(d, turn, counted_now=False)
 
@@ -189,7 +189,7 @@ def lost(d: Draft, e: DataplaneLost) -> None:
     dataplane = d.dataplanes.get(e.dataplane)
     if dataplane is None or dataplane.session != e.session or not dataplane.connected:
         return
-    for id_ in sorted(dataplane.turns):
+    for id_ in turns_of(d, dataplane.name):
         turn = d.turns[id_]
         if turn.phase is not TurnPhase.IN_FLIGHT:
             _drop(d, turn)
@@ -234,7 +234,7 @@ def trusted(d: Draft, replica: str) -> None:
 def _avoid(d: Draft, dataplane: Dataplane) -> None:
     """Which replicas this dataplane's turns avoid has changed."""
     put_dataplane(d, dataplane)
-    requeue(d, [d.turns[id_] for id_ in sorted(dataplane.turns)])
+    requeue(d, [d.turns[id_] for id_ in turns_of(d, dataplane.name)])
 
 
 def lost_for_good(d: Draft, name: str, session: str) -> None:
@@ -242,7 +242,7 @@ def lost_for_good(d: Draft, name: str, session: str) -> None:
     dataplane = d.dataplanes.get(name)
     if dataplane is None or dataplane.session != session or dataplane.connected:
         return
-    for id_ in sorted(dataplane.turns):
+    for id_ in turns_of(d, dataplane.name):
         if d.expiries_left <= 0:
             arm(d, d.now, Timer.LOST, name, session)
             return

@@ -8,8 +8,8 @@ from luftpause.scheduler.core.decisions import Held, HoldReason, Refuse
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, disarm, mark_dirty, put_dataplane, put_turn
 from luftpause.scheduler.core.model import GENERATIVE, Lane, QueueKey, Run, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.queues import dequeue, enqueue
-from luftpause.scheduler.core.runs import forget_unused, lane_of
-from luftpause.scheduler.core.verdicts import Refusal, candidates, held_too_long, possible, too_many
+from luftpause.scheduler.core.runs import forget_unused, lane_of, put_run
+from luftpause.scheduler.core.verdicts import Refusal, candidates, held_too_long, too_many
 
 
 def queue_key(d: Draft, turn: Turn) -> QueueKey:
@@ -37,11 +37,15 @@ def binding(lane: Lane | None) -> str:
     return lane.home if lane and (lane.in_flight or lane.branches) else ""
 
 
-def hold_new(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason) -> None:
-    """Hold a turn that can't be placed, or refuse it if the deployment limits that."""
-    refusal = over_limit(d, replace(turn, reason=reason, waits_for=possible(d, key))) if limited(d) else None
+def hold_new(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason, waits_for: tuple[str, ...], run: Run | None = None) -> None:
+    """Hold a turn that can't be placed, or refuse it if the deployment limits that. `run`: its run, if that is not stored yet."""
+    refusal = None
+    if limited(d):
+        if run is not None:
+            run = put_run(d, run)
+        refusal = over_limit(d, replace(turn, reason=reason, waits_for=waits_for))
     if refusal is None:
-        hold(d, turn, key, reason)
+        hold(d, turn, key, reason, waits_for, run)
     else:
         refuse(d, turn, refusal)
         forget_unused(d, turn.run)
@@ -59,32 +63,43 @@ def over_limit(d: Draft, turn: Turn) -> Refusal | None:
     return too_many(d, turn) if turn.attempt == 1 else None
 
 
-def hold(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason) -> None:
-    run = d.runs.get(turn.run)
-    if run is not None and turn.id not in run.held:
+def hold(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason, waits_for: tuple[str, ...], run: Run | None = None) -> None:
+    """`run`: its run, if that is not stored yet."""
+    if run is not None:
+        put_run(d, replace(run, held=run.held.set(turn.id, True)))
+    elif (run := d.runs.get(turn.run)) is not None:
         d.runs = d.runs.set(run.key, replace(run, held=run.held.set(turn.id, True)))
     if turn.hold_until:
         arm(d, turn.hold_until, Timer.HOLD, turn.id)
-    put_turn(d, told(d, enqueue(d, turn, key), reason, possible(d, key)))
+    place = enqueue(d, turn, key)
+    since = tell(d, turn, reason, waits_for)
+    put_turn(
+        d,
+        replace(turn, phase=TurnPhase.HELD, queue=key, place=place, reason=reason, waits_for=waits_for, no_replica_since=since),
+    )
 
 
-def told(d: Draft, turn: Turn, reason: HoldReason, waits_for: tuple[str, ...]) -> Turn:
-    """Tell why it is held and for what, if that is news. Returns it, not stored."""
+def tell(d: Draft, turn: Turn, reason: HoldReason, waits_for: tuple[str, ...]) -> float:
+    """Tell why it is held and for what, if that is news. Returns since when it is held for that reason."""
+    if turn.reason is reason and turn.waits_for == waits_for:
+        return turn.no_replica_since
+    d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, reason, waits_for))
     if turn.reason is reason:
-        if turn.waits_for == waits_for:
-            return turn
-        d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, reason, waits_for))
-        return replace(turn, waits_for=waits_for)
+        return turn.no_replica_since
     if reason is HoldReason.NO_REPLICA and d.settings.no_replica == "refuse":
         arm(d, d.now + d.settings.no_replica_seconds, Timer.NO_REPLICA, turn.id)
-    bump(d, f"held/{reason.value}")
-    d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, turn.run_id, reason, waits_for))
-    return replace(turn, reason=reason, waits_for=waits_for, no_replica_since=d.now)
+    bump(d, "held/" + reason._value_)
+    return d.now
 
 
 def refuse(d: Draft, turn: Turn, refusal: Refusal) -> None:
     """Answer with an error; the turn is gone."""
     drop_waiting(d, turn)
+    refuse_unknown(d, turn, refusal)
+
+
+def refuse_unknown(d: Draft, turn: Turn, refusal: Refusal) -> None:
+    """As `refuse`, for a turn that is registered nowhere."""
     bump(d, f"refused/{refusal.code}")
     d.decisions.append(
         Refuse(
@@ -103,8 +118,7 @@ def drop_waiting(d: Draft, turn: Turn) -> None:
     if turn.id in d.turns:
         d.turns = d.turns.delete(turn.id)
     dataplane = dataplane_of(d, turn.dataplane)
-    if turn.id in dataplane.turns:
-        put_dataplane(d, replace(dataplane, turns=dataplane.turns.delete(turn.id)))
+    put_dataplane(d, replace(dataplane, turns_count=dataplane.turns_count - 1))
     run = d.runs.get(turn.run)
     if run is not None and turn.id in run.held:
         d.runs = d.runs.set(run.key, replace(run, held=run.held.delete(turn.id)))
@@ -136,7 +150,8 @@ def requeue(d: Draft, turns: Iterable[Turn]) -> None:
         if key is not None and key != turn.queue:
             if turn.queue is not None:
                 dequeue(d, turn, turn.queue, counted=False)
-            put_turn(d, enqueue(d, turn, key, counted=False))
+            place = enqueue(d, turn, key, counted=False)
+            put_turn(d, replace(turn, queue=key, place=place))
             keys[key] = None
     for key in keys:
         d.stale = d.stale.add(key)

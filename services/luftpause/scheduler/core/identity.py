@@ -16,9 +16,9 @@ from luftpause.scheduler.core.model import IdKey, Known, Run, Sighting, Timer, T
 from luftpause.scheduler.core.runs import ids_due
 
 ID_CHARS_MIN = 16  # a shorter id is not unique by itself
-# Letters that end in a plain counter: `call_search_12`, `functions.search:0`, `toolu7`. Random ids have capitals or digits in
-# between, or a longer last part.
-COUNTER = re.compile(r"[^0-9A-Z]*[0-9]{1,9}|.*[^0-9A-Za-z][0-9]{1,9}", re.DOTALL)
+COUNTER_DIGITS_MAX = 9
+DIGITS = "0123456789"
+MIXED = re.compile(r"[0-9A-Z]")
 
 
 class Identity(Struct, frozen=True, gc=False):
@@ -56,10 +56,11 @@ def by_ids(d: Draft, keys: tuple[IdKey, ...], digest: bytes) -> tuple[Run | None
     The newest known id decides. If it fits several runs, older ids may tell them apart; if they don't, it is none of them.
     """
     newest = d.ids.get(keys[0])
-    if newest is not None and len(newest.sightings) == 1:  # the usual case: it fits one run
-        only = _fits(d, newest, digest)
-        if only:
-            return d.runs[only[0]], True
+    if newest is not None and len(newest.sightings) == 1 and newest.crowded_at < 0.0:  # the usual case: it fits one run
+        only = newest.sightings[0]
+        run = d.runs.get(only.run)
+        if run is not None and only.seen >= d.now - d.settings.tool_call_memory_seconds:
+            return run, True
     fitting: set[str] = set()
     seen = False
     for key in keys:
@@ -84,8 +85,18 @@ def id_key(principal: str, caller: str, id_: str, digest: bytes) -> IdKey | None
 
 
 def says_nothing(id_: str) -> bool:
-    """Such an id counts only together with the digest of the head."""
-    return len(id_) < ID_CHARS_MIN or (id_[-1].isdigit() and COUNTER.fullmatch(id_) is not None)
+    """
+    Such an id counts only together with the digest of the head: a short one, or one that ends in a plain counter.
+
+    That is one to nine digits after a character that is no letter of ASCII, or after nothing but small letters and signs: `call_search_12`,
+    `functions.search:0`, `toolu7`. Random ids have capitals or digits in between, or a longer last part.
+    """
+    if len(id_) < ID_CHARS_MIN:
+        return True
+    stem = id_.rstrip(DIGITS)
+    if not len(id_) - COUNTER_DIGITS_MAX <= len(stem) < len(id_):
+        return False
+    return not (stem[-1].isascii() and stem[-1].isalpha()) or MIXED.search(stem) is None
 
 
 def _fits(d: Draft, known: Known, digest: bytes) -> list[str]:

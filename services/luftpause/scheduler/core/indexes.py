@@ -140,6 +140,11 @@ def dataplane_of(d: Draft, name: str) -> Dataplane:
     return found
 
 
+def turns_of(d: Draft, dataplane: str) -> list[str]:
+    """The ids of its turns, held and in flight, in order. Looks at all turns."""
+    return sorted(id_ for id_, turn in d.turns.items() if turn.dataplane == dataplane)
+
+
 def put_dataplane(d: Draft, dataplane: Dataplane) -> None:
     d.dataplanes = d.dataplanes.set(dataplane.name, dataplane)
 

@@ -238,7 +238,7 @@ class Dataplane(Struct, frozen=True, gc=False):
     session: str = ""
     boot: str = ""
     connected: bool = True
-    turns: "Map[str, bool]" = Map()  # held and in flight; a set
+    turns_count: int = 0  # held and in flight; which ones is asked only when it comes or goes (`turns_of`)
     active_at: float = float("-inf")  # when a turn of it last ended
     suspects: tuple[str, ...] = ()
     unusable: tuple[str, ...] = ()  # it lacks the keys of these replicas

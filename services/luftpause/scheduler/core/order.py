@@ -88,10 +88,10 @@ def _fitting(d: Draft, replica: Replica, turn_class: int) -> list[QueueKey]:
 
 
 def _barred(replica: Replica, key: QueueKey) -> bool:
-    name = replica.name
-    if name in key.without or name in key.unusable or name in key.suspect:
+    _, kind, _, api, _, without, unusable, suspect = key
+    if replica.apis and not speaks(replica, kind, api):
         return True
-    return not speaks(replica, key.kind, key.api)
+    return bool(without or unusable or suspect) and replica.name in without + unusable + suspect
 
 
 def in_order(d: Draft, key: QueueKey) -> Iterator[Candidate]:
@@ -133,7 +133,9 @@ def _first_of_many(d: Draft, queue: Queue) -> tuple[PlaceInFlow, str]:
     """
     flows, callers = queue.flows, d.callers
     ranks = iter(d.ranks)
-    rank, flow = next(entry for entry in ranks if entry[1] in flows)
+    rank, flow = next(ranks)
+    while flow not in flows:
+        rank, flow = next(ranks)
     best, least = (flows[flow].first()[0], flow), rank
     for head in queue.heads:
         if callers[head[1]].rank == least:

@@ -34,11 +34,11 @@ from luftpause.scheduler.core.model import GENERATIVE, Health, Lane, QueueKey, R
 from luftpause.scheduler.core.order import Candidate, next_turn, waits_for
 from luftpause.scheduler.core.queues import bound_home, dequeue
 from luftpause.scheduler.core.runs import follow, forget_unused, lane_of, move_home, phase_of, put_run, with_lane
-from luftpause.scheduler.core.verdicts import Refusal, candidates, verdict
+from luftpause.scheduler.core.verdicts import Refusal, candidates, possible, verdict
 
 CLASSES = tuple([int(turn_class) for turn_class in TurnClass])  # 0, 1: first comes first
 ANY_OF_CLASS = tuple([QueueKey(turn_class, GENERATIVE, "", "", "", (), (), ()) for turn_class in CLASSES])
-SAID_AT_ONCE = frozenset({HoldReason.RESERVED, HoldReason.KV, HoldReason.PROTECT})
+SAID_AT_ONCE = (HoldReason.RESERVED, HoldReason.KV, HoldReason.PROTECT)
 ANY_INTERACTIVE = ANY_OF_CLASS[TurnClass.INTERACTIVE]
 
 
@@ -136,22 +136,29 @@ def place_or_hold(d: Draft, turn: Turn, run: Run | None = None) -> None:
     if judged is None and not overtakes and (name := choose(d, turn, key, able)):
         place(d, turn, key, name, run)
         return
-    if run is not None:
-        put_run(d, run)
     if isinstance(judged, Refusal):
+        if run is not None:
+            put_run(d, run)
         refuse(d, turn, judged)
         forget_unused(d, turn.run)
-    elif judged is not None:
-        hold_new(d, turn, key, judged)
+        return
+    waits = (key.home,) if able and _bound(key, able) else possible(d, key)
+    if judged is not None:
+        hold_new(d, turn, key, judged, waits, run)
     elif overtakes:
-        _hold_in_order(d, turn, key, able)
+        _hold_in_order(d, turn, key, able, waits, run)
     else:
-        hold_new(d, turn, key, full_reason(d, turn, key, able))
+        hold_new(d, turn, key, full_reason(d, turn, key, able), waits, run)
 
 
-def _hold_in_order(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> None:
+def _bound(key: QueueKey, able: list[Replica]) -> bool:
+    """`able`, its candidates, are its home: that is never among others, as it binds wherever it can serve."""
+    return bool(key.home) and able[0].name == key.home
+
+
+def _hold_in_order(d: Draft, turn: Turn, key: QueueKey, able: list[Replica], waits: tuple[str, ...], run: Run | None) -> None:
     """Turns that were held before it may have to go first, or one may be owed: settle finds the order."""
-    hold(d, turn, key, full_reason(d, turn, key, able))
+    hold(d, turn, key, full_reason(d, turn, key, able), waits, run)
     mark_dirty(d, *(replica.name for replica in able))
     if not limited(d):
         return
@@ -169,9 +176,9 @@ def _owed(d: Draft, turn: Turn, able: list[Replica]) -> bool:
 
 
 def full_reason(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> HoldReason:
-    """Why a turn waits although a healthy replica serves its model."""
-    home = bound_home(d, key)
-    if home and turn.turn_class is TurnClass.INTERACTIVE:
+    """Why a turn waits although healthy replicas, `able`, serve its model."""
+    bound = _bound(key, able)
+    if bound and turn.turn_class is TurnClass.INTERACTIVE:
         return HoldReason.STICKY
     reason = HoldReason.CAPPED
     for replica in able:
@@ -181,7 +188,7 @@ def full_reason(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> Hol
         reason = refused or reason
         if turn.turn_class is TurnClass.INTERACTIVE:
             break  # nothing is kept from it: the first says it all
-    return HoldReason.STICKY if home else reason
+    return HoldReason.STICKY if bound else reason
 
 
 # ---- placing ----------------------------------------------------------------------------------------------------
@@ -282,7 +289,7 @@ def uncount(d: Draft, turn: Turn, finished: TurnFinished | None = None) -> None:
     mark_dirty(d, turn.replica)
     count_caller(d, turn.flow, in_flight=-1)
     dataplane = dataplane_of(d, turn.dataplane)
-    put_dataplane(d, replace(dataplane, turns=dataplane.turns.delete(turn.id), active_at=d.now))
+    put_dataplane(d, replace(dataplane, turns_count=dataplane.turns_count - 1, active_at=d.now))
     disarm(d, turn.expires, Timer.TURN, turn.id)
     d.turns = d.turns.delete(turn.id)
     if d.policy.ended is not None:

@@ -1,33 +1,34 @@
 """In which queue does a held turn wait, and which queues may a replica serve?"""
 
 from immutables import Map
-from msgspec.structs import replace
 
 from luftpause.kit.model_names import is_pattern
 from luftpause.scheduler.core.events import Kind
 from luftpause.scheduler.core.indexes import Draft, count_caller, mark_dirty
-from luftpause.scheduler.core.model import GENERATIVE, Flow, Health, Queue, QueueKey, Turn, TurnPhase
+from luftpause.scheduler.core.model import GENERATIVE, Flow, Health, PlaceInFlow, Queue, QueueKey, Turn
 from luftpause.scheduler.core.serving import fits, patterns_of, serves, takes_kind
 from luftpause.scheduler.core.sorted_set import SortedSet
 
 EMPTY_FLOW: Flow = SortedSet()
 
 
-def enqueue(d: Draft, turn: Turn, key: QueueKey, *, counted: bool = True) -> Turn:
-    """Hold the turn in this queue, in its flow where it was first held. Not `counted`: it only moves. Returns it, not stored."""
-    if not turn.place:
+def enqueue(d: Draft, turn: Turn, key: QueueKey, *, counted: bool = True) -> PlaceInFlow:
+    """Hold the turn in this queue, in its flow where it was first held: returns that place. Not `counted`: it only moves."""
+    place = turn.place
+    if not place:
         d.serial += 1
-        turn = replace(turn, place=d.policy.place_in_flow(d, turn), phase=TurnPhase.HELD, queue=key)
-    else:
-        turn = replace(turn, phase=TurnPhase.HELD, queue=key)
+        place = d.policy.place_in_flow(d, turn)
     queue = d.queues.get(key)
     if queue is None:
         queue = Queue(Map())
         d.queue_keys = d.queue_keys.add(key)
         _index_queue(d, key)
-    flow = queue.flows.get(turn.flow, EMPTY_FLOW)
-    grown = flow.add((turn.place, turn.id))
-    heads = _moved_head(queue.heads, turn.flow, flow, grown)
+    flow, heads = queue.flows.get(turn.flow), queue.heads
+    if flow is None:
+        flow, heads = EMPTY_FLOW, heads.add((place, turn.flow))
+    elif place < (first := flow.first()[0]):
+        heads = heads.remove((first, turn.flow)).add((place, turn.flow))
+    grown = flow.add((place, turn.id))
     d.queues = d.queues.set(key, Queue(queue.flows.set(turn.flow, grown), heads, queue.size + 1))
     d.held += 1
     if turn.kind != GENERATIVE:
@@ -36,23 +37,19 @@ def enqueue(d: Draft, turn: Turn, key: QueueKey, *, counted: bool = True) -> Tur
         if d.policy.waits is not None:
             d.policy_state = d.policy.waits(d, turn, 1)
         count_caller(d, turn.flow, held=1)
-    return turn
+    return place
 
 
 def dequeue(d: Draft, turn: Turn, key: QueueKey, *, in_flight: int = 0, counted: bool = True) -> None:
     """The turn no longer waits in this queue (and is in flight if that is 1)."""
     queue = d.queues[key]
-    flow = queue.flows[turn.flow]
-    shrunk = flow.remove((turn.place, turn.id))
-    heads = _moved_head(queue.heads, turn.flow, flow, shrunk)
     if queue.size == 1:
         d.queues = d.queues.delete(key)
         d.queue_keys = d.queue_keys.remove(key)
         d.stale = d.stale.remove(key)
         _unindex_queue(d, key)
     else:
-        flows = queue.flows.set(turn.flow, shrunk) if shrunk else queue.flows.delete(turn.flow)
-        d.queues = d.queues.set(key, Queue(flows, heads, queue.size - 1))
+        d.queues = d.queues.set(key, _without(queue, turn))
     d.held -= 1
     if turn.kind != GENERATIVE:
         d.passes_held -= 1
@@ -62,14 +59,17 @@ def dequeue(d: Draft, turn: Turn, key: QueueKey, *, in_flight: int = 0, counted:
         count_caller(d, turn.flow, in_flight=in_flight, held=-1)
 
 
-def _moved_head(heads: Flow, flow: str, old: Flow, new: Flow) -> Flow:
-    before = old.first()[0] if old else None
-    after = new.first()[0] if new else None
-    if before == after:
-        return heads
-    if before is not None:
-        heads = heads.remove((before, flow))
-    return heads if after is None else heads.add((after, flow))
+def _without(queue: Queue, turn: Turn) -> Queue:
+    name, heads, flow = turn.flow, queue.heads, queue.flows[turn.flow]
+    leads = flow.first()[1] == turn.id
+    if leads:
+        heads = heads.remove((turn.place, name))
+    if flow.size == 1:
+        return Queue(queue.flows.delete(name), heads, queue.size - 1)
+    flow = flow.remove((turn.place, turn.id))
+    if leads:
+        heads = heads.add((flow.first()[0], name))
+    return Queue(queue.flows.set(name, flow), heads, queue.size - 1)
 
 
 def bound_home(d: Draft, key: QueueKey) -> str:

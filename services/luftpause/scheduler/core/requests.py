@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from luftpause.scheduler.core.decisions import Held, HoldReason, Refuse
 from luftpause.scheduler.core.events import Kind, ToolCallSeen, TurnRequested
-from luftpause.scheduler.core.holding import queue_key, refuse
+from luftpause.scheduler.core.holding import queue_key, refuse_unknown
 from luftpause.scheduler.core.identity import Identity, answered, by_ids, carried, id_key, resolve
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, put_dataplane, put_turn
 from luftpause.scheduler.core.model import GENERATIVE, IdKey, Run, Timer, Turn, TurnPhase
@@ -27,13 +27,13 @@ def requested(d: Draft, e: TurnRequested) -> None:
     if (turn.kind, turn.model) not in d.servers and not (d.patterns and servers_of(d, turn.kind, turn.model)):
         judged = verdict(d, key := queue_key(d, turn), candidates(d, key))
         if isinstance(judged, Refusal):  # before it is registered anywhere
-            refuse(d, turn, judged)
+            refuse_unknown(d, turn, judged)
             return
     if d.ended_runs and identity.stated and turn.arrived < ended_at(d, run_key(e.principal, turn.run_id)):
-        refuse(d, turn, RUN_ENDED)  # it was held when the run was ended, and did not hear of it
+        refuse_unknown(d, turn, RUN_ENDED)  # it was held when the run was ended, and did not hear of it
         return
     dataplane = dataplane_of(d, e.dataplane)
-    put_dataplane(d, replace(dataplane, turns=dataplane.turns.set(turn.id, True)))
+    put_dataplane(d, replace(dataplane, turns_count=dataplane.turns_count + 1))
     if identity.unknown_response and not d.open:
         _wait_for_ids(d, replace(turn, previous_response=e.previous_response))
     elif identity.unknown_ids and (not d.open or _others_active(d, e.dataplane)):
@@ -101,7 +101,7 @@ def _asks(d: Draft, turn: Turn, asked: float) -> Run:
     if run is None:
         run = Run(turn.run, turn.run_id, turn.principal, turn.caller, turn.turn_class, turn.parent, seen=d.now, asked=asked, born=asked)
     else:
-        asked = max(asked, run.asked)
+        asked = run.asked if run.asked > asked else asked  # noqa: FURB136 (a call of max costs more than the rest)
         run = replace(run, turn_class=turn.turn_class, caller=turn.caller, seen=d.now, asked=asked, ended=False)
     return carried(d, run, turn) if turn.id_keys else run
 
@@ -114,7 +114,7 @@ def _others_active(d: Draft, dataplane: str) -> bool:
     since = d.now - d.settings.identity_recent_seconds
     for name in d.dataplane_names:
         other = d.dataplanes[name]
-        if name != dataplane and other.connected and (other.turns or other.active_at >= since):
+        if name != dataplane and other.connected and (other.turns_count or other.active_at >= since):
             return True
     return False
 

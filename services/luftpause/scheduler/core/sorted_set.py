@@ -6,6 +6,7 @@ items); slices and `bisect` run in C, which makes wide nodes cheaper in Python t
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -68,8 +69,9 @@ class SortedSet(Struct, Generic[T], frozen=True, gc=False):
 
     def add(self, item: T) -> "SortedSet[T]":
         """With `item`; itself if it has it already."""
-        root = _add(self.root, item)
-        if root is self.root:
+        old = self.root
+        root = _add_below(old, item) if type(old) is Inner else _grown(old, item)
+        if root is old:
             return self
         if type(root) is Halves:
             root = Inner((_low(root.left), _low(root.right)), (root.left, root.right))
@@ -77,8 +79,9 @@ class SortedSet(Struct, Generic[T], frozen=True, gc=False):
 
     def remove(self, item: T) -> "SortedSet[T]":
         """Without `item`; itself if it did not have it."""
-        root = _remove(self.root, item)
-        return self if root is self.root else SortedSet(root, self.size - 1)
+        old = self.root
+        root = _remove_below(old, item) if type(old) is Inner else _shrunk(old, item)
+        return self if root is old else SortedSet(root, self.size - 1)
 
 
 def sorted_set(items: Iterable[T]) -> SortedSet[T]:
@@ -93,30 +96,22 @@ def _low(node: Node) -> Any:
 
 
 def _walk(node: Node) -> Iterator[Any]:
-    if type(node) is not Inner:
-        yield from node
-        return
-    for kid in node.kids:
-        if type(kid) is Inner:
-            yield from _walk(kid)
-        else:
-            yield from kid
+    """Leaf by leaf: no frame of Python's is resumed per item."""
+    return chain.from_iterable(map(_walk, node.kids)) if type(node) is Inner else iter(node)
 
 
-def _add(node: Node, item: Any) -> Node:
-    """The node with `item`; the same object if it has it; Halves if it had to be split."""
-    if type(node) is Inner:
-        return _add_below(node, item)
-    at = bisect_left(node, item)
-    if at < len(node) and node[at] == item:
-        return node
-    items = list(node)
+def _grown(leaf: tuple[Any, ...], item: Any) -> Node:
+    """The leaf with `item`; the same object if it has it; Halves if it had to be split."""
+    at = bisect_left(leaf, item)
+    if at < len(leaf) and leaf[at] == item:
+        return leaf
+    items = list(leaf)  # changing a list and freezing it is cheaper than joining slices
     items.insert(at, item)
     grown = tuple(items)
     if len(grown) <= WIDTH:
         return grown
     # Time-ordered items arrive at the end: leave the left leaf nearly full then, so that leaves don't stay half empty.
-    cut = WIDTH - 4 if at == len(node) else len(grown) // 2
+    cut = WIDTH - 4 if at == len(leaf) else len(grown) // 2
     return Halves(grown[:cut], grown[cut:])
 
 
@@ -128,11 +123,11 @@ def _add_below(node: Inner, item: Any) -> Node:
     else:
         lows = (item, *lows[1:])
     old = kids[at]
-    new = _add(old, item)
+    new = _add_below(old, item) if type(old) is Inner else _grown(old, item)
     if new is old:
         return node
     if type(new) is not Halves:
-        return Inner(lows, (*kids[:at], new, *kids[at + 1 :]))
+        return Inner(lows, _put(kids, at, new))
     lows = (*lows[: at + 1], _low(new.right), *lows[at + 1 :])
     kids = (*kids[:at], new.left, new.right, *kids[at + 1 :])
     if len(kids) <= WIDTH:
@@ -141,30 +136,44 @@ def _add_below(node: Inner, item: Any) -> Node:
     return Halves(Inner(lows[:cut], kids[:cut]), Inner(lows[cut:], kids[cut:]))
 
 
-def _remove(node: Node, item: Any) -> Node:
-    """The node without `item`; the same object if it was not there; an empty tuple if nothing is left."""
-    if type(node) is Inner:
-        at = bisect_right(node.lows, item)
-        if at:
-            at -= 1
-        new = _remove(node.kids[at], item)
-        return node if new is node.kids[at] else _with_kid(node, at, new)
-    at = bisect_left(node, item)
-    if at == len(node) or node[at] != item:
+def _put(kids: tuple[Node, ...], at: int, kid: Node) -> tuple[Node, ...]:
+    """With this kid there."""
+    items = list(kids)
+    items[at] = kid
+    return tuple(items)
+
+
+def _shrunk(leaf: tuple[Any, ...], item: Any) -> tuple[Any, ...]:
+    """The leaf without `item`; the same object if it was not there; an empty one if nothing is left."""
+    at = bisect_left(leaf, item)
+    if at == len(leaf) or leaf[at] != item:
+        return leaf
+    items = list(leaf)
+    del items[at]
+    return tuple(items)
+
+
+def _remove_below(node: Inner, item: Any) -> Node:
+    at = bisect_right(node.lows, item)
+    if at:
+        at -= 1
+    old = node.kids[at]
+    new = _remove_below(old, item) if type(old) is Inner else _shrunk(old, item)
+    if new is old:
         return node
-    return node[:at] + node[at + 1 :]
-
-
-def _with_kid(node: Inner, at: int, new: Node) -> Node:
-    """The node with a shrunk kid: an empty one goes, a small leaf joins the next one."""
-    lows, kids = node.lows, node.kids
     if type(new) is Inner or len(new) >= WIDTH // 4:  # the usual case
-        return Inner(lows, (*kids[:at], new, *kids[at + 1 :]))
+        return Inner(node.lows, _put(node.kids, at, new))
+    return _with_small_kid(node, at, new)
+
+
+def _with_small_kid(node: Inner, at: int, new: tuple[Any, ...]) -> Node:
+    """The node with a leaf that has shrunk much: an empty one goes, a small one joins the next one."""
+    lows, kids = node.lows, node.kids
     after: Node = kids[at + 1] if at + 1 < len(kids) else None
     if not new:
         lows, kids = (*lows[:at], *lows[at + 1 :]), (*kids[:at], *kids[at + 1 :])
     elif after is not None and type(after) is not Inner and len(after) < WIDTH // 2:
         lows, kids = (*lows[: at + 1], *lows[at + 2 :]), (*kids[:at], (*new, *after), *kids[at + 2 :])
     else:
-        kids = (*kids[:at], new, *kids[at + 1 :])
+        kids = _put(kids, at, new)
     return kids[0] if len(kids) == 1 else Inner(lows, kids)

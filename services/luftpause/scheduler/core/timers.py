@@ -2,9 +2,11 @@
 
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from luftpause.scheduler.core import dataplanes, identity, replicas, requests, responses, runs, tombstones, turns, twins
 from luftpause.scheduler.core.decisions import HoldReason
-from luftpause.scheduler.core.holding import queue_key, refuse, told
+from luftpause.scheduler.core.holding import queue_key, refuse, tell
 from luftpause.scheduler.core.indexes import Draft, put_second, put_turn
 from luftpause.scheduler.core.model import Due, Replica, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.placement import full_reason
@@ -170,4 +172,5 @@ def _retell(d: Draft, turn: Turn, judged: Refusal | HoldReason | None, able: lis
             reason = full_reason(d, turn, queue_key(d, turn), able)
     if reason is not turn.reason or waits_for != turn.waits_for:
         d.expiries_left -= 1
-        put_turn(d, told(d, turn, reason, waits_for))
+        since = tell(d, turn, reason, waits_for)
+        put_turn(d, replace(turn, reason=reason, waits_for=waits_for, no_replica_since=since))

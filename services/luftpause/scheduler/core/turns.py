@@ -57,7 +57,7 @@ def returned(d: Draft, e: TurnReturned) -> None:
         if (replica := d.replicas.get(name)) is not None:
             put_replica(d, full(replica, turn.kind))
     dataplane = dataplane_of(d, turn.dataplane)
-    put_dataplane(d, replace(dataplane, turns=dataplane.turns.set(turn.id, True)))
+    put_dataplane(d, replace(dataplane, turns_count=dataplane.turns_count + 1))
     put_turn(d, turn)
     place_or_hold(d, turn)
     over(d, turn.run)

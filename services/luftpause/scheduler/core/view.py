@@ -132,7 +132,7 @@ def overview(state: State, now: float, shares: Shares | None = None, shown: Show
 
 def _dataplane(state: State, name: str) -> DataplaneView:
     dataplane = state.dataplanes[name]
-    return DataplaneView(name, dataplane.connected, len(dataplane.turns), dataplane.suspects, dataplane.unusable)
+    return DataplaneView(name, dataplane.connected, dataplane.turns_count, dataplane.suspects, dataplane.unusable)
 
 
 def cap_of(state: State, replica: Replica) -> int | None:

@@ -1,6 +1,10 @@
 """Which ids say something by themselves, and how many are kept?"""
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from luftpause.scheduler.core.decide import decide, initial
 from luftpause.scheduler.core.events import (
@@ -13,7 +17,7 @@ from luftpause.scheduler.core.events import (
     TurnFinished,
     TurnRequested,
 )
-from luftpause.scheduler.core.identity import says_nothing
+from luftpause.scheduler.core.identity import ID_CHARS_MIN, says_nothing
 from luftpause.scheduler.core.model import Settings, State
 
 
@@ -69,3 +73,9 @@ def test_an_id_that_too_many_runs_carried_stays_known_as_shared() -> None:
     one_left = decide(state, RunEnded(3.0, "r3")).state
     asked = decide(one_left, TurnRequested(3.0, "d", "last", 1, "fresh", "m", head_digest=b"other", tool_call_ids=shared))
     assert [decision.run for decision in asked.decisions] == ["fresh"], "others have carried it, though they are not kept"
+
+
+@given(st.text("aZ_:-9071\n\u00e9\u00b2", max_size=32) | st.from_regex(r"[a-z_:.\-]{0,24}[0-9]{0,11}", fullmatch=True))
+def test_an_id_that_ends_in_a_counter_says_nothing(id_: str) -> None:
+    counter = re.fullmatch(r"[^0-9A-Z]*[0-9]{1,9}|.*[^0-9A-Za-z][0-9]{1,9}", id_, re.DOTALL)
+    assert says_nothing(id_) == (len(id_) < ID_CHARS_MIN or counter is not None)

@@ -89,7 +89,7 @@ def test_a_hello_does_not_take_over_another_ones_turn(turn: str) -> None:
     told = TurnMemory(turn, 1, "theirs", "m", "a", 7, TurnClass.BATCH, "c", NOW)
     state, _ = after(before, Resync(NOW, "other", "s2", "boot", (), (told,)))
     assert state.turns == before.turns
-    assert not state.dataplanes["other"].turns
+    assert not state.dataplanes["other"].turns_count
 
 
 def test_a_replica_that_was_never_configured_is_not_noted_as_unusable() -> None:
