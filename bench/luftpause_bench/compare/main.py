@@ -109,10 +109,9 @@ def report_of(made: Sequence[Checkout], bench: Sequence[str], repeats: int, comp
         columns += [Column(checkout.name, checkout.commit[:10], 3), Column("±", "", 3)]
     columns += [Column("change", "%", 1), Column("")]
     stated = {"bench": list(bench), "repeats": repeats, "revisions": {each.name: f"{each.commit} {each.subject}" for each in made}}
+    table = Table(f"{' '.join(bench)}, {repeats} repeats", tuple(columns), tuple(_row(each, repeats) for each in compared))
     return Report(
-        "compare", f"as {bench[0]} is", parameters=stated, seeds=(),
-        tables=(Table(f"{' '.join(bench)}, {repeats} repeats", tuple(columns), tuple(_row(each, repeats) for each in compared)),), bounds=(),
-        seconds=seconds, quick=True,
+        "compare", f"as {bench[0]} is", parameters=stated, seeds=(), tables=(table,), bounds=(), seconds=seconds, quick=True,
     )  # fmt: skip
 
 

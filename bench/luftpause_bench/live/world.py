@@ -82,19 +82,30 @@ class World:
         more: Sequence[Json] = (),
         scheduler: Mapping[str, Any] | None = None,
         dataplane: Mapping[str, Any] | None = None,
+        one_process: bool = False,
     ) -> Plane:
-        """Scheduler and dataplane, each a process, once they serve a model. `replica`: settings of each engine; `more`: other replicas."""
+        """
+        Scheduler and dataplane, each a process unless `one_process`, once they serve a model. `replica`: settings of each engine; `more`:
+        other replicas.
+        """
         replicas = [{"name": f"engine-{number}", "url": url, "load": "sglang", **(replica or {})} for number, url in enumerate(engines)]
         config: Json = {
             "replicas": [*replicas, *more],
             "scheduler": {"grpc_port": 0, "http_port": 0, "dataplanes_expected": [name], **(scheduler or {})},
             "log": {"level": "warning"},
         }
+        if one_process:
+            config["dataplane"] = {"port": 0, "name": name, **(dataplane or {})}
+            both = await self._service(name, "dataplane", config, "--with-scheduler")
+            return await self._serving(Plane(both.at["http"], both.at["status"], {"dataplane": both.process.pid}), name)
         first = await self._service(f"{name}-scheduler", "scheduler", config)
         self._configs[name] = dict(config)
         config["dataplane"] = {"port": 0, "name": name, "scheduler": first.at["grpc"], **(dataplane or {})}
         second = await self._service(f"{name}-dataplane", "dataplane", config)
-        plane = Plane(second.at["http"], first.at["http"], {"scheduler": first.process.pid, "dataplane": second.process.pid})
+        pids = {"scheduler": first.process.pid, "dataplane": second.process.pid}
+        return await self._serving(Plane(second.at["http"], first.at["http"], pids), name)
+
+    async def _serving(self, plane: Plane, name: str) -> Plane:
         await wait_until(f"{plane.base_url}/models", MODEL_SECONDS_MAX, needs=b'"id"', what=f"{name} serves no model")
         return plane
 
@@ -130,8 +141,8 @@ class World:
             await program.stop()
         await self._children.stop(now)
 
-    async def _service(self, name: str, command: str, config: Json) -> Child:
-        child = await self._children.launch(name, command, "--config", str(self._written(name, config)))
+    async def _service(self, name: str, command: str, config: Json, *options: str) -> Child:
+        child = await self._children.launch(name, command, "--config", str(self._written(name, config)), *options)
         await self._children.ready(child)
         return child
 

@@ -46,10 +46,12 @@ def test_open_streams_are_counted_and_left() -> None:
 
 @pytest.mark.bench
 def test_decisions_are_timed_both_ways_alone_and_beside_agents() -> None:
-    alone, busy = run(lambda world: decide.measure(world, decide.Parameters(decisions=60, agents=4, context_chars=800)))
-    assert (alone.turns, len(alone.straight), len(alone.through)) == (0, 60, 60)
-    assert busy.turns > 0
-    assert min(alone.straight) > 0.004, "the classifier takes 4 ms"
+    samples = run(lambda world: decide.measure(world, decide.Parameters(decisions=200, agents=8, context_chars=800)))
+    assert [each.way for each in samples] == [decide.APART, decide.APART, decide.TOGETHER, decide.TOGETHER]
+    for alone, busy in (samples[:2], samples[2:]):
+        assert (alone.turns, len(alone.straight), len(alone.through)) == (0, 200, 200)
+        assert busy.turns > 0
+        assert min(alone.straight) > 0.004, "the classifier takes 4 ms"
 
 
 @pytest.mark.bench

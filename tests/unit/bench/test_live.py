@@ -188,11 +188,11 @@ def test_a_cell_that_was_measured_with_these_parameters_is_not_measured_again(tm
 
 
 def test_a_decision_may_add_a_millisecond_and_must_not_wait_for_turns() -> None:
-    alone = decide.Sample(decide.ALONE, [0.005] * 100, [0.0058] * 100, 0)
-    waits = decide.Sample(decide.BUSY, [0.005] * 100, [0.0058] * 90 + [0.2] * 10, 50)
+    alone = decide.Sample(decide.APART, decide.ALONE, [0.005] * 100, [0.0058] * 100, 0)
+    waits = decide.Sample(decide.APART, decide.BUSY, [0.005] * 100, [0.0058] * 90 + [0.2] * 10, 50)
     assert decide.added(alone, 0.5) == pytest.approx(0.8)
     assert held(decide.report_of(decide.Parameters(), [alone, waits], 1.0, quick=True)) == [True, False]
-    fine = decide.Sample(decide.BUSY, [0.005] * 100, [0.009] * 100, 50)
+    fine = decide.Sample(decide.APART, decide.BUSY, [0.005] * 100, [0.009] * 100, 50)
     assert held(decide.report_of(decide.Parameters(), [alone, fine], 1.0, quick=True)) == [True, True]
 
 
