@@ -8,8 +8,8 @@
         engines = await world.engines(2, "--kv-tokens", "32000")
         plane = await world.luftpause(engines, scheduler={"policy": "guard"})
 
-Everything listens on ports that the system chooses (routers of others: on free ones), writes its log into a folder of the run and ends
-with it. When one ends by itself, or somebody presses Ctrl-C, the benchmark ends with a LuftpauseError.
+Everything listens on ports that the system chooses (programs of others: on free ones) and is stopped in the end. When a luftpause process
+ends by itself, or somebody presses Ctrl-C, the benchmark ends with a LuftpauseError that says what the process said last.
 """
 
 import asyncio

@@ -16,7 +16,7 @@ from luftpause.kit.errors import LuftpauseError
 from luftpause_bench import decide, fanout, llama_guard, registry, routing, spawn_flood
 from luftpause_bench.live import routers
 from luftpause_bench.live.crowds import SYSTEM, Ended, OfCrowd, figures, percentile, text
-from luftpause_bench.live.programs import Program
+from luftpause_bench.live.programs import Program, wait_until
 from luftpause_bench.proc import cpu_seconds, family, memory_bytes
 from luftpause_bench.scale import main as scale
 from luftpause_bench.scale.at_once import AtOnce
@@ -218,6 +218,12 @@ async def test_a_program_that_ended_is_told_with_its_last_words(tmp_path: Path) 
         await program.ready("http://127.0.0.1:9/")
     assert told.value.code == "program_ended"
     await program.stop()
+
+
+async def test_who_never_answers_is_told_with_what_was_waited_for() -> None:
+    with pytest.raises(LuftpauseError, match=r"nobody is there \(waited 0 s for http://127.0.0.1:9/ready\)") as told:
+        await wait_until("http://127.0.0.1:9/ready", 0.3, what="nobody is there")
+    assert told.value.code == "not_ready"
 
 
 async def test_a_program_is_stopped_with_what_it_started(tmp_path: Path) -> None:
