@@ -125,7 +125,7 @@ ALONE = [light("alone, KV x1", variant, 10) for variant in ("original", "guard")
         ("flood_ghosts", [row("none, KV x3", "guard", 1, 100), row("ghosts, KV x3", "guard", 1, 95)], []),
         ("flood_ghosts", [row("none, KV x3", "guard", 1, 100), row("ghosts, KV x3", "guard", 1, 94)], ["guard, batch"]),
         ("flood_coding", [row("coding", "direct", 1, 10), row("coding", "guard", 5, 20, first=0.1)], []),
-        ("flood_coding", [row("coding", "direct", 1, 10), row("coding", "guard", 4.9, 20, first=0.2)], ["interactive runs", "first token"]),
+        ("flood_coding", [row("coding", "direct", 1, 10), row("coding", "guard", 4.9, 20, first=0.2)], ["interactive turn", "first token"]),
         ("flood_heavy", [*ALONE, light("with, KV x1", "original", 5), light("with, KV x1", "guard", 5.3)], []),
         ("flood_heavy", [*ALONE, light("with, KV x1", "original", 5), light("with, KV x1", "guard", 4.9)], ["against alone", "original's"]),
         ("flood_light", [row("light", "direct", 10, 100), row("light", "original", 9.9, 97)], ["original, batch"]),

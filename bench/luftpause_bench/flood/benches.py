@@ -53,7 +53,10 @@ FLOODS: Final = {
     "flood_bursts": Flood(
         "runs that come all at once", lambda _: scenes.bursts(), FOUR, bounds.of_arrivals, seeds=3, quick=2, figure="run_seconds_p50",
     ),
-    "flood_coding": Flood("coding agents, contexts of up to 120,000 tokens", lambda _: scenes.coding(), ENDS, bounds.of_coding, seeds=3),
+    "flood_coding": Flood(
+        "coding agents, contexts of up to 120,000 tokens", lambda _: scenes.coding(), ENDS, bounds.of_coding, seeds=3,
+        figure="turns_per_minute",
+    ),
     "flood_forks": Flood(
         "sub-agents that begin with their parent's whole context", lambda _: scenes.forks(), FOUR, bounds.of_forks, quick=2,
     ),

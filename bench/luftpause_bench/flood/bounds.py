@@ -12,6 +12,7 @@ from luftpause_bench.report import Bound, at_least, at_most
 
 NOISE: Final = 0.02
 RUNS: Final = "runs_per_minute"
+TURNS: Final = "turns_per_minute"
 BOTH: Final = ("interactive", "batch")
 
 
@@ -138,17 +139,18 @@ def of_ghosts(found: Sequence[Row]) -> list[Bound]:
 
 
 def of_coding(found: Sequence[Row]) -> list[Bound]:
+    """In turns per minute: where a run takes an hour, those that ended within the hours that were watched are the short ones."""
     judge = Judge(found)
     for scene in judge.rows.scenes:
         if scene.startswith("coding"):
-            judge.least(scene, "guard", "interactive", 5.0)
-            judge.least(scene, "guard", "batch", 2.0)
+            judge.least(scene, "guard", "interactive", 5.0, figure=TURNS)
+            judge.least(scene, "guard", "batch", 2.0, figure=TURNS)
             first = judge.rows.ratio(scene, "guard", "interactive", "direct", "first_token_seconds_p50")
             if first is not None:
                 judge.bounds.append(at_most(f"{scene}: guard, interactive first token p50 against direct", first, 0.1))
         else:
             for crowd in BOTH:
-                judge.not_below(scene, "guard", crowd, "direct")
+                judge.not_below(scene, "guard", crowd, "direct", TURNS)
     return judge.bounds
 
 
@@ -173,7 +175,6 @@ def _slower(rows: Rows, kv: str, variant: str) -> float | None:
 
 SETS_LEAST: Final = {"interactive": 2.0, "batch": 1.3}
 SETS_BELOW_MAX: Final = 2  # sets of 40 in which it may be more than a twentieth below engine priority
-TURNS: Final = "turns_per_minute"
 
 
 def geometric(values: Iterable[float]) -> float:
