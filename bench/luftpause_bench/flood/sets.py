@@ -11,7 +11,7 @@ from luftpause_bench.flood.workload import BATCH, INTERACTIVE, Agents, Workload
 from luftpause_fakes.engine_model import EngineParams
 
 SETS: Final = 40
-SETS_SEED: Final = 20_261_130  # no constant of any policy was tuned on what it draws
+SETS_SEED: Final = 61_803  # first drawn for the report: no constant of any policy was tuned on what it draws
 DEV_SEED: Final = 7  # for work on policies
 
 
