@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import pytest_asyncio
 from mcp import Client, StdioServerParameters
 
 from tests.support.processes import Process, running
@@ -16,10 +17,18 @@ QUICK = ("--lookup-seconds", "0.02", "--deep-search-seconds", "60")
 ERAS = ("legacy", "2026-07-28")
 
 
-@pytest.fixture
-async def server() -> AsyncGenerator[Process]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared() -> AsyncGenerator[Process]:
     async with running("fake-mcp", "--port", "0", *QUICK) as process:
         yield process
+
+
+@pytest.fixture
+async def server(shared: Process) -> Process:
+    """It has counted nothing."""
+    async with httpx.AsyncClient(trust_env=False) as http:
+        (await http.delete(shared.at["http"] + "/_fake")).raise_for_status()
+    return shared
 
 
 def over_stdio(*options: str) -> StdioServerParameters:
