@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 EVENT_STREAM: Final = b"text/event-stream"
 JSON: Final = b"application/json"
+NOT_YET: Final = Unread()
 NO_BYTES_MAX: Final = 65_536  # read of an answer that is told by an event
 
 
@@ -41,7 +42,7 @@ class Attempt:
         self._looked_at: bytes | None = None  # payload that came while the head waits
         self._raw = b""  # the same as it came
         self._no: bytes | None = None  # the body of an answer that can't follow the head that the client has
-        self._observer: Observer = Unread()
+        self._observer: Observer = NOT_YET
         self._emit: Emit | None = None
         self._until_close = False
         self._told_response = False

@@ -13,6 +13,7 @@ from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.stored import COUNT_TOKENS, StoredRoutes, count_tokens
 from luftpause.dataplane.sweep import Sweep
 from luftpause.dataplane.turn import Turn
+from luftpause.dataplane.turn_ends import TurnEnds
 from luftpause.dataplane.turns import Scheduler
 from luftpause.dataplane.upstream import Upstreams
 from luftpause.kit.config import DataplaneConfig
@@ -32,7 +33,7 @@ class Relay:
         self.holds_busy = config.on_busy == "hold"
         self.upstreams = Upstreams(config, sweep)
         self.forwarded = frozenset(name.lower().encode() for name in config.forward_headers)
-        self.turns: set[Turn | Errand] = set()
+        self.turns: set[TurnEnds | Errand] = set()
         self.stored = StoredRoutes(self)
         self.deadline = 0.0  # always due: the sweep passes on which replicas delivered
         self.stopping: Rejection | None = None  # why turns get no place any more
@@ -62,10 +63,10 @@ class Relay:
         else:
             turn.begin(request)
 
-    def enter(self, turn: Turn | Errand) -> None:
+    def enter(self, turn: TurnEnds | Errand) -> None:
         self.turns.add(turn)
 
-    def leave(self, turn: Turn | Errand) -> None:
+    def leave(self, turn: TurnEnds | Errand) -> None:
         self.turns.discard(turn)
         if self.stopping is not None and not self.turns:
             self._empty.set()
