@@ -1,6 +1,7 @@
 """Does each command answer a person as it should, and quickly?"""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -67,5 +68,6 @@ def test_ctrl_c_during_the_first_imports_leaves_no_traceback(tmp_path: Path) -> 
     tried = subprocess.run(
         [sys.executable, "-m", "luftpause", "up", "--free-ports"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job, as these tests may be, ignores it
     )  # fmt: skip
     assert (tried.returncode, tried.stdout, tried.stderr) == (130, "", "")

