@@ -200,6 +200,8 @@ MUTANTS: Final = {
     "no cap": GuardMutant("queue", _policy(opens=_no_cap), cap),
     "any number of batch turns may wait in the engine": GuardMutant("queue", _instead(guard, "BATCH_WAITING_MAX", 9),
         rules.test_one_batch_turn_may_wait_where_it_is_in_nobodys_way),
+    "heavy callers may wait in the engine": GuardMutant("queue", _instead(guard, "_has_many", lambda *_: False),
+        rules.test_none_of_a_caller_with_several_runs_there_may_wait_in_the_engine),
     "one slow report of a queue is enough": GuardMutant("queue", _policy(queue_reports=lambda _: 1), partial(
         rules.test_with_slow_probes_a_queue_counts_when_two_in_a_row_show_it, 2.0, 2)),
     "a router is taken for an engine": GuardMutant("routers", _policy(admits=lambda facts, replica, turn: guard._admits(

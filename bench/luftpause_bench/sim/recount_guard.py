@@ -41,18 +41,22 @@ def _prefixes(engine: Engine) -> None:
 
 def _lanes(state: State, g: Guarded, flying: Counter[Lane], held: Counter[Lane]) -> None:
     resident: Counter[str] = Counter()
+    batch: Counter[str] = Counter()
     looks: list[tuple[float, Lane]] = []
     for lane, account in g.lanes.items():
         assert account.in_flight == flying[lane], lane
         assert account.waiting == held[lane], lane
         assert account.in_flight or account.waiting or account.paused_at >= 0, f"nothing of {lane} is known to come"
         resident[account.flow] += account.resident
+        batch[account.flow] += account.resident and account.turn_class
         if account.paused_at >= 0:
             looks.append((account.look_at, lane))
     assert set(flying) <= set(g.lanes)
     assert list(g.looks) == sorted(looks)
     assert {name: flow.resident for name, flow in g.flows.items() if flow.resident} == {name: n for name, n in resident.items() if n}
     assert all(flow.resident > 0 or flow.waiting for flow in g.flows.values())
+    assert {name: flow.batch for name, flow in g.flows.items() if flow.batch} == {name: n for name, n in batch.items() if n}
+    assert g.batch_flows == sum(flow.batch > 0 for flow in g.flows.values())
 
 
 def _flows(state: State, g: Guarded, held: list[Turn]) -> None:

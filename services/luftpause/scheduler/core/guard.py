@@ -56,6 +56,8 @@ def _admits(facts: Facts, replica: Replica, turn: Turn) -> HoldReason | None:
     if turn.turn_class is not BATCH or turn.kind != GENERATIVE or replica.spec.router or replica.in_flight == 0:
         return None
     g: Guarded = facts.policy_state
+    if replica.in_flight >= admission.limit(replica, facts.settings) and _has_many(g, turn.flow):
+        return HoldReason.CAPPED
     engine = g.engines.get(replica.name)
     if engine is None or not engine.kv:
         return None
@@ -70,6 +72,12 @@ def _admits(facts: Facts, replica: Replica, turn: Turn) -> HoldReason | None:
     if prefix is not None and prefix.tokens >= WARM * prefix.whole:
         return None
     return HoldReason.PROTECT if _pushes_out(facts, g, engine, lane, need, prefix.tokens if prefix else 0.0) else None
+
+
+def _has_many(g: Guarded, flow: str) -> bool:
+    """And other batch callers are there: in an engine's queue its turns would be in the way of those with few, whose turns come later."""
+    account = g.flows.get(flow)
+    return g.batch_flows > 1 and account is not None and account.batch > 1
 
 
 def _pushes_out(facts: Facts, g: Guarded, engine: Engine, lane: Lane, need: float, own: float) -> bool:

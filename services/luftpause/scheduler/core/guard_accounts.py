@@ -93,9 +93,12 @@ def _placed(facts: Facts, turn: Turn) -> Guarded:
         g, account = _came_back(g, lane, account, turn.arrived)
     if account.replica != name:
         g = _left(g, account.replica, lane)
+    if account.turn_class != turn.turn_class:
+        g, account = _not_resident(g, account)
+        account = replace(account, turn_class=int(turn.turn_class))
     g, account = _resident(g, account, turn.flow)
     account = replace(
-        account, replica=name, turn_class=int(turn.turn_class), in_flight=account.in_flight + 1,
+        account, replica=name, in_flight=account.in_flight + 1,
         body_bytes=turn.body_bytes or account.body_bytes,
     )  # fmt: skip
     flying = Flying(lane, name, words, max(0.0, prompt - engine.shared), answer, said, turn.placed)
@@ -123,14 +126,16 @@ def _resident(g: Guarded, account: LaneAccount, flow: str) -> tuple[Guarded, Lan
         return g, account
     g, account = _not_resident(g, account)
     there = g.flows.get(flow, NOBODY)
-    return with_flow(g, flow, replace(there, resident=there.resident + 1)), replace(account, flow=flow, resident=True)
+    there = replace(there, resident=there.resident + 1, batch=there.batch + account.turn_class)
+    return with_flow(g, flow, there), replace(account, flow=flow, resident=True)
 
 
 def _not_resident(g: Guarded, account: LaneAccount) -> tuple[Guarded, LaneAccount]:
     if not account.resident:
         return g, account
     flow = g.flows.get(account.flow, NOBODY)
-    return with_flow(g, account.flow, replace(flow, resident=flow.resident - 1)), replace(account, resident=False)
+    flow = replace(flow, resident=flow.resident - 1, batch=flow.batch - account.turn_class)
+    return with_flow(g, account.flow, flow), replace(account, resident=False)
 
 
 def _with_engine(g: Guarded, name: str, engine: Engine) -> Guarded:

@@ -117,6 +117,7 @@ class FlowAccount(Struct, frozen=True, gc=False):
     """A caller's. `waiting`: its held turns, oldest first. `moved_up`: by so much for how long the oldest of them has waited."""
 
     resident: int = 0  # runs
+    batch: int = 0  # of them
     waiting: SortedSet[Waiter] = SortedSet()
     moved_up: int = 0
     step_at: float = 0.0  # when it moves up next; of no meaning while nothing waits
@@ -127,6 +128,7 @@ class Guarded(Struct, frozen=True, gc=False):
     flying: "Map[str, Flying]" = Map()
     lanes: "Map[Lane, LaneAccount]" = Map()
     flows: "Map[str, FlowAccount]" = Map()
+    batch_flows: int = 0  # with resident batch runs
     number: int = 0  # of the newest prefix
     tokens_per_byte: "Map[str, Mean]" = Map()  # by model
     answers: "Map[Words, Mean]" = Map()  # tokens

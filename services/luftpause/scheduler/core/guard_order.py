@@ -75,8 +75,11 @@ def _moved_up(facts: Facts, g: Guarded, name: str) -> Guarded:
 
 
 def with_flow(g: Guarded, name: str, flow: FlowAccount) -> Guarded:
-    if flow.resident != g.flows.get(name, NOBODY).resident and name not in g.touched:
+    before = g.flows.get(name, NOBODY)
+    if flow.resident != before.resident and name not in g.touched:
         g = replace(g, touched=(*g.touched, name))
+    if (flow.batch > 0) is not (before.batch > 0):
+        g = replace(g, batch_flows=g.batch_flows + (1 if flow.batch else -1))
     if flow.resident or flow.waiting:
         return replace(g, flows=g.flows.set(name, flow))
     return replace(g, flows=g.flows.delete(name)) if name in g.flows else g

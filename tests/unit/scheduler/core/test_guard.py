@@ -353,6 +353,23 @@ def test_one_batch_turn_may_wait_where_it_is_in_nobodys_way() -> None:
     assert isinstance(core.ask("b3.0"), Held)
 
 
+def test_none_of_a_caller_with_several_runs_there_may_wait_in_the_engine() -> None:
+    """Where there are other batch callers: it would be in the way of those who have few."""
+    core = Core(ReplicaSpec("a", "http://a", ("m",), priority="vllm"), kv_tokens=100_000, probe_seconds=0.25)
+    for name in ("b0.0", "b1.0"):
+        core.ask(name, caller="many")
+    core.probe(running=2, waiting=1)
+    assert isinstance(core.ask("b2.0", caller="many"), Place)
+    core = Core(ReplicaSpec("a", "http://a", ("m",), priority="vllm"), kv_tokens=100_000, probe_seconds=0.25)
+    for name, caller in (("b0.0", "many"), ("b1.0", "many"), ("c0.0", "few")):
+        core.ask(name, caller=caller)
+    core.probe(running=3, waiting=1)
+    held = core.ask("b2.0", caller="many")
+    assert isinstance(held, Held)
+    assert held.reason is HoldReason.CAPPED
+    assert isinstance(core.ask("d0.0", caller="other"), Place)
+
+
 def test_an_engine_that_refuses_is_left_alone_by_all() -> None:
     core = queued("vllm")
     core.tell(TurnReturned(core.now, "d", "b.0", 1, "a", ReturnReason.BUSY))
