@@ -132,9 +132,10 @@ def timers(state: State, flying: list[Turn]) -> None:
     armed = {(timer, of, detail): at for at, timer, of, detail in lasting}
     assert len(armed) == len(lasting)
     expected: set[tuple[int, str, str]] = set()
-    for turn in flying:
-        expected.add((Timer.TURN, turn.id, ""))
-        assert armed[Timer.TURN, turn.id, ""] == turn.expires
+    if state.expiry_at is not None:
+        expected.add((Timer.TURN, "", ""))
+        assert armed[Timer.TURN, "", ""] == state.expiry_at
+    assert all(state.expiry_at is not None and state.expiry_at <= turn.expires for turn in flying)
     for run in state.runs.values():
         expected.add((Timer.RUN, run.key, ""))
         if run.ids:

@@ -90,6 +90,12 @@ def disarm(d: Draft, at: float, timer: Timer, of: str, detail: str = "") -> None
         put_second(d, second, due.delete(item))
 
 
+def look_at(d: Draft, at: float) -> None:
+    """At this time all turns in flight are looked at, whether they have expired: one timer for all, as hardly any ever does."""
+    d.expiry_at = at
+    arm(d, at, Timer.TURN, "")
+
+
 def put_second(d: Draft, second: int, due: Second) -> None:
     """What is due in this second of the wheel."""
     if due:

@@ -319,6 +319,7 @@ class Tables(Struct, gc=False):
     passes_held: int = 0  # those of them that are not generative
     policy_state: Any = None
     due: float | None = None  # when the first timer fires
+    expiry_at: float | None = None  # no turn in flight expires before: then all are looked at
     resyncing: Resyncing | None = None  # until it is absorbed nothing else happens
 
     # A step's own, empty between two steps (see `Draft`).

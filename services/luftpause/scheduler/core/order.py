@@ -118,9 +118,15 @@ def first_in(d: Draft, key: QueueKey) -> Candidate:
     callers = d.callers
     if queue.heads.size > FLOWS_COMPARED_MAX:
         place, flow = _first_of_many(d, queue)
-    else:
-        place, flow = min(queue.heads, key=lambda head: (callers[head[1]].rank, head[0]))
-    return key.turn_class, callers[flow].rank, place, queue.flows[flow].first()[1]
+        return key.turn_class, callers[flow].rank, place, queue.flows[flow].first()[1]
+    heads = iter(queue.heads)
+    place, flow = next(heads)
+    least = callers[flow].rank
+    for head in heads:  # in order of their places
+        rank = callers[head[1]].rank
+        if rank < least:
+            least, (place, flow) = rank, head
+    return key.turn_class, least, place, queue.flows[flow].first()[1]
 
 
 def _first_of_many(d: Draft, queue: Queue) -> tuple[PlaceInFlow, str]:
@@ -133,16 +139,16 @@ def _first_of_many(d: Draft, queue: Queue) -> tuple[PlaceInFlow, str]:
     """
     flows, callers = queue.flows, d.callers
     ranks = iter(d.ranks)
-    rank, flow = next(ranks)
-    while flow not in flows:
-        rank, flow = next(ranks)
-    best, least = (flows[flow].first()[0], flow), rank
-    for head in queue.heads:
+    least, flow = next(ranks)
+    while (mine := flows.get(flow)) is None:
+        least, flow = next(ranks)
+    place = mine.first()[0]
+    for head, (rank, name) in zip(queue.heads, ranks, strict=False):
         if callers[head[1]].rank == least:
             return head
-        rank, flow = next(ranks, (None, ""))
         if rank != least:
-            return best
-        if flow in flows:
-            best = min(best, (flows[flow].first()[0], flow))
-    return best
+            break
+        mine = flows.get(name)
+        if mine is not None and (first := mine.first()[0]) < place:
+            place, flow = first, name
+    return place, flow

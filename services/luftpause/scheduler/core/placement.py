@@ -18,19 +18,18 @@ from luftpause.scheduler.core.holding import (
 )
 from luftpause.scheduler.core.indexes import (
     Draft,
-    arm,
     bump,
     count_caller,
     dataplane_of,
-    disarm,
     heed,
+    look_at,
     mark_dirty,
     put_dataplane,
     put_replica,
     put_turn,
     replica_of,
 )
-from luftpause.scheduler.core.model import GENERATIVE, Health, Lane, QueueKey, Replica, Run, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.model import GENERATIVE, Health, Lane, QueueKey, Replica, Run, Turn, TurnPhase
 from luftpause.scheduler.core.order import Candidate, next_turn, waits_for
 from luftpause.scheduler.core.queues import bound_home, dequeue
 from luftpause.scheduler.core.runs import follow, forget_unused, lane_of, move_home, phase_of, put_run, with_lane
@@ -244,7 +243,8 @@ def count_in_flight(d: Draft, turn: Turn, run: Run | None = None, *, counted_now
         put_replica(d, replace(replica, in_flight=replica.in_flight + 1, seen=replica.seen + (not counted_now)))
     else:
         put_replica(d, replace(replica, passes=replica.passes + 1))
-    arm(d, turn.expires, Timer.TURN, turn.id)
+    if d.expiry_at is None:  # else an older turn expires before: each lives for as long
+        look_at(d, turn.expires)
     if generative:
         turn = _run_generates(d, turn, run or d.runs[turn.run], replica)
     put_turn(d, turn)
@@ -290,7 +290,6 @@ def uncount(d: Draft, turn: Turn, finished: TurnFinished | None = None) -> None:
     count_caller(d, turn.flow, in_flight=-1)
     dataplane = dataplane_of(d, turn.dataplane)
     put_dataplane(d, replace(dataplane, turns_count=dataplane.turns_count - 1, active_at=d.now))
-    disarm(d, turn.expires, Timer.TURN, turn.id)
     d.turns = d.turns.delete(turn.id)
     if d.policy.ended is not None:
         heed(d, d.policy.ended(d, turn, finished))

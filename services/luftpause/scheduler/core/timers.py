@@ -1,5 +1,6 @@
 """What is due by now?"""
 
+from math import ceil, inf
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -7,11 +8,12 @@ from msgspec.structs import replace
 from luftpause.scheduler.core import dataplanes, identity, replicas, requests, responses, runs, tombstones, turns, twins
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.holding import queue_key, refuse, tell
-from luftpause.scheduler.core.indexes import Draft, put_second, put_turn
+from luftpause.scheduler.core.indexes import Draft, look_at, put_second, put_turn
 from luftpause.scheduler.core.model import Due, Replica, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.placement import full_reason
 from luftpause.scheduler.core.verdicts import Refusal, candidates, held_too_long, no_replica, possible, verdict
 
+TURNS_LOOKED_AT_PER_SECOND = 10_000  # with more of them, those that expire may be late by as many seconds
 PASSING = frozenset({HoldReason.NO_REPLICA, HoldReason.STARTING, HoldReason.IDENTITY})  # over once a replica can serve the turn
 
 
@@ -73,7 +75,7 @@ def _fired(d: Draft, timer: Timer, of: str, detail: str) -> None:
 def _forgotten(d: Draft, timer: Timer, of: str, detail: str) -> None:
     match timer:
         case Timer.TURN:
-            _turn(d, of)
+            _turns(d)
         case Timer.RUN:
             _run(d, of)
         case Timer.IDS:
@@ -113,18 +115,40 @@ def _held_too_long(d: Draft, id_: str) -> None:
     runs.forget_unused(d, turn.run)
 
 
-def _turn(d: Draft, id_: str) -> None:
-    """Its end was not reported for long. A turn that its dataplane has lately named as alive stays."""
-    turn = d.turns.get(id_)
-    if turn is None or turn.phase is not TurnPhase.IN_FLIGHT:
-        return
+def _turns(d: Draft) -> None:
+    """Turns whose second is over, in the order of their expiry. Looks at all that are in flight: 0.1 us each."""
+    d.expiries_left += 1  # the timer itself is no record
+    late: list[tuple[float, str]] = []
+    next_at = inf
+    for turn in d.turns.values():
+        if turn.phase is not TurnPhase.IN_FLIGHT:
+            continue
+        if ceil(turn.expires) <= d.now:
+            late.append((turn.expires, turn.id))
+        elif turn.expires < next_at:
+            next_at = turn.expires
+    next_at = max(next_at, d.now + len(d.turns) // TURNS_LOOKED_AT_PER_SECOND)
+    for at, id_ in sorted(late):
+        if d.expiries_left <= 0:
+            next_at = at
+            break
+        d.expiries_left -= 1
+        next_at = min(next_at, _turn(d, d.turns[id_]))
+    d.expiry_at = None
+    if next_at < inf:
+        look_at(d, next_at)
+
+
+def _turn(d: Draft, turn: Turn) -> float:
+    """Its end was not reported for long. A turn that its dataplane has lately named as alive stays: until when, else infinity."""
     dataplane = d.dataplanes.get(turn.dataplane)
-    if dataplane is not None and d.settings.turn_expiry == "silent" and id_ in dataplane.listed:
+    if dataplane is not None and d.settings.turn_expiry == "silent" and turn.id in dataplane.listed:
         until = dataplane.listed_at + d.settings.turn_timeout_seconds
         if until > d.now:
             turns.prolong(d, turn, until)
-            return
+            return until
     turns.expired(d, turn)
+    return inf
 
 
 def _run(d: Draft, key: str) -> None:

@@ -13,8 +13,8 @@ from luftpause.scheduler.core.events import (
 )  # fmt: skip
 from luftpause.scheduler.core.holding import drop_waiting, requeue_lanes
 from luftpause.scheduler.core.identity import answered
-from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, put_dataplane, put_replica, put_turn
-from luftpause.scheduler.core.model import Timer, Turn, TurnPhase
+from luftpause.scheduler.core.indexes import Draft, bump, dataplane_of, put_dataplane, put_replica, put_turn
+from luftpause.scheduler.core.model import Turn, TurnPhase
 from luftpause.scheduler.core.placement import place_or_hold, uncount
 from luftpause.scheduler.core.runs import forget_unused, lane_of, over, pause, phase_of, put_run, store_run, with_lane
 from luftpause.scheduler.core.twins import leave_twin
@@ -108,8 +108,7 @@ def expired(d: Draft, turn: Turn) -> None:
 
 
 def prolong(d: Draft, turn: Turn, until: float) -> None:
-    """Its dataplane has named it as alive: it expires later. Its timer has fired."""
-    arm(d, until, Timer.TURN, turn.id)
+    """Its dataplane has named it as alive: it expires later."""
     put_turn(d, replace(turn, expires=until))
 
 

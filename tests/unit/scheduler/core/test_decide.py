@@ -5,6 +5,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from luftpause.kit.config import SchedulerConfig
 from luftpause.scheduler.core.decide import ABSORB, decide, initial
@@ -164,3 +165,17 @@ def test_a_deployment_may_have_every_policy_of_the_core_and_no_other() -> None:
 
 def test_every_event_is_absorbed_by_something() -> None:
     assert set(ABSORB) == set(get_args(Event))
+
+
+def test_each_turn_expires_in_its_own_second_although_all_share_one_timer() -> None:
+    state = healthy(initial(replace(NOW, turn_timeout_seconds=10.0), (SPEC,), 0.0))
+    for turn, now in (("a", 1.0), ("b", 3.5), ("c", 4.0)):
+        state = ask(state, turn, now)
+    state = decide(state, TurnFinished(5.0, "d", "c", 1)).state
+    expired: list[tuple[float, str]] = []
+    for now in (10.9, 11.0, 13.9, 14.0, 20.0):
+        step = decide(state, Tick(now))
+        state = step.state
+        expired += [(now, decision.turn) for decision in step.decisions if isinstance(decision, Expire)]
+    assert expired == [(11.0, "a"), (14.0, "b")]
+    assert state.expiry_at is None
