@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -16,7 +17,8 @@ from tests.support.processes import running
 from tests.support.tool_agents import percentile
 
 SLOTS, CLIENTS = 4, 12
-LOAD_SECONDS = float(os.environ.get("LUFTPAUSE_TEST_LOAD_SECONDS", "9"))
+SAMPLES = int(os.environ.get("LUFTPAUSE_TEST_SAMPLES", "40"))  # of the steady state: a slow machine comes to it late
+LOAD_SECONDS_MAX = 60.0
 TOKENS = 16
 
 pytestmark = [pytest.mark.llama, pytest.mark.timeout(150)]
@@ -38,14 +40,14 @@ class Samples:
 
     def steady(self) -> list[tuple[int, int, int | None]]:
         """From when a queue was reported and what had come before it has run out."""
-        capped = next(n for n, (_, _, cap) in enumerate(self.taken) if cap is not None)
+        capped = next((n for n, (_, _, cap) in enumerate(self.taken) if cap is not None), len(self.taken))
         return list(itertools.dropwhile(lambda sample: sample[0] > 1, self.taken[capped:]))
 
 
-async def client(http: httpx.AsyncClient, base_url: str, number: int, until: float) -> list[float]:
+async def client(http: httpx.AsyncClient, base_url: str, number: int, over: Callable[[], bool]) -> list[float]:
     """Short turns, one after the other; seconds of each."""
     took: list[float] = []
-    while time.monotonic() < until:
+    while not over():
         begun = time.monotonic()
         task = [{"role": "user", "content": f"Animal {number}, part {len(took)}: a story."}]
         body = {"model": "smollm2", "messages": task, "max_tokens": TOKENS, "ignore_eos": True}
@@ -73,17 +75,19 @@ async def test_with_four_slots_and_twelve_clients_luftpause_holds_the_rest_and_l
             config.write_text(yaml.safe_dump({"dataplane": {"port": 0, "scheduler": scheduler.at["grpc"]}}))
             async with running("dataplane", "--config", str(config), folder=tmp_path) as dataplane:
                 samples, begun = Samples(), time.monotonic()
+
+                def over() -> bool:
+                    return len(samples.steady()) >= SAMPLES or time.monotonic() - begun > LOAD_SECONDS_MAX
+
                 sampling = asyncio.create_task(samples.take(http, engine.at["http"], scheduler.at["http"]))
                 try:
-                    took = await asyncio.gather(
-                        *(client(http, dataplane.at["http"] + "/v1", n, begun + LOAD_SECONDS) for n in range(CLIENTS))
-                    )
+                    took = await asyncio.gather(*(client(http, dataplane.at["http"] + "/v1", n, over) for n in range(CLIENTS)))
                 finally:
                     sampling.cancel()
                 seconds = time.monotonic() - begun
                 shown = (await http.get(scheduler.at["http"] + "/status")).json()["state"]
     turns = sorted(each for run in took for each in run)
-    steady = samples.steady()
+    steady = samples.steady()[:SAMPLES]  # later ones are of the last turns, behind which nobody waits
     deferred = [each for each, _, _ in steady]
     print(f"{len(turns)} turns in {seconds:.1f} s: p50 {percentile(turns, 0.5):.1f} s, max {turns[-1]:.1f} s")
     print(f"(deferred, held, cap): {samples.taken}")
@@ -92,7 +96,7 @@ async def test_with_four_slots_and_twelve_clients_luftpause_holds_the_rest_and_l
     assert [(each["in_flight"], each["health"]) for each in shown["replicas"]] == [(0, "healthy")]
     assert len(steady) >= 10, "too short to speak of a steady state"
     # A second one only while the next report is on its way: the one before was from before llama.cpp had seen the turn.
-    # On a machine that does other things too its steps are long, and so is that while: a sixth of the samples was seen.
-    assert sum(each > 1 for each in deferred) <= len(deferred) / 4
+    # How long that while is depends on how busy the machine is; who waits waits here all the same.
     assert max(deferred) <= 2
+    assert sum(held for _, held, _ in steady) > 3 * sum(deferred)
     assert max(held for _, held, _ in steady) >= CLIENTS - SLOTS - 2, "the rest was held here"
