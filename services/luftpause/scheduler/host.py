@@ -45,7 +45,7 @@ EVENTS_PER_TURN: Final = 256  # then the loop gets to read and write again
 IDLE_SECONDS: Final = 1.0  # without a fact about a turn
 DECIDE_BOUNDS_SECONDS: Final = (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.25, 1)
 
-_ROUTINE: Final = (Tick, Continue, DataplaneAlive, ReplicaProbed)  # they come whether or not there is work
+_ROUTINE: Final = frozenset({Tick, Continue, DataplaneAlive, ReplicaProbed})  # they come whether or not there is work
 
 # Sees each event beside the state before it and the step that it gave, before anything is carried out. It must be quick and must not raise.
 Observer = Callable[[State, Event, Step], None]
@@ -226,52 +226,44 @@ class Host:
             log.debug("garbage collected")
 
     def _take(self, item: Event | Attach) -> None:
-        match item:
-            case Attach(resync=resync, outbox=outbox):
-                self._outboxes[resync.dataplane] = (resync.session, outbox)
-                outbox.put(self._announced)
-                self._handle(resync)
-            case DataplaneLost(dataplane=dataplane, session=session):
-                if self._outboxes.get(dataplane, ("",))[0] == session:
-                    del self._outboxes[dataplane]
-                self._handle(item)
-            case _:
-                self._handle(item)
+        if isinstance(item, Attach):
+            self._outboxes[item.resync.dataplane] = (item.resync.session, item.outbox)
+            item.outbox.put(self._announced)
+            item = item.resync
+        elif type(item) is DataplaneLost and self._outboxes.get(item.dataplane, ("",))[0] == item.session:
+            del self._outboxes[item.dataplane]
+        self._handle(item)
 
     def _handle(self, event: Event) -> None:
-        name = type(event).__name__
+        before = self.state
         begun = perf_counter()
         try:
-            step = self._decide(self.state, event)
+            step = self._decide(before, event)
         except Exception as error:
-            raise _failed(name, error) from error
+            raise _failed(type(event).__name__, error) from error
         self.decide_seconds.observe(perf_counter() - begun)
         for observe in self._observers:
-            observe(self.state, event, step)
+            observe(before, event, step)
         self.state = step.state
         self._more, self._absorbing = step.more, step.absorbing
-        self._note(event, name)
-        self._wake(event.now, step.wake_at)
+        self._note(event)
+        # The last step knows best when it wants to be woken.
+        latest, wake_at = self._tick_latest, step.wake_at
+        self._tick_at = latest if wake_at is None or wake_at >= latest else min(latest, max(wake_at, event.now + TICK_SECONDS_MIN))
         for decision in step.decisions:
             self._carry_out(decision)
 
-    def _note(self, event: Event, name: str) -> None:
-        match event:
-            case Tick():
-                self._tick_waits = False
-                self._tick_latest = event.now + TICK_SECONDS
-            case Continue():
-                self._continue_waits = False
-            case _ if not isinstance(event, _ROUTINE):
-                self._worked_at = event.now
-            case _:
-                pass
-        self.events[name] += 1
+    def _note(self, event: Event) -> None:
+        kind = type(event)
+        if kind not in _ROUTINE:
+            self._worked_at = event.now
+        elif kind is Tick:
+            self._tick_waits = False
+            self._tick_latest = event.now + TICK_SECONDS
+        elif kind is Continue:
+            self._continue_waits = False
+        self.events[kind.__name__] += 1
         self.rate.count()
-
-    def _wake(self, now: float, wake_at: float | None) -> None:
-        """The last step knows best when it wants to be woken."""
-        self._tick_at = self._tick_latest if wake_at is None else min(self._tick_latest, max(wake_at, now + TICK_SECONDS_MIN))
 
     # ---- out
 

@@ -158,7 +158,7 @@ def _of_replicas(state: State, now: float) -> Iterator[Metric]:
         ("probe_misses", "Probes in a row that went wrong.", _each(replicas, "misses")),
         ("passes_in_flight", "Embedding and classifier turns at the replica.", _each(replicas, "passes")),
         ("reserved_places", "Places kept for paused interactive runs.", _each(replicas, "reserved")),
-        ("burst_turns", "So many turns more are in flight than at the last report of its load.", _each(replicas, "burst")),
+        ("burst_turns", "So many turns more are in flight than at the last report of its load.", _bursts(replicas)),
         ("cap_turns", "Most turns that it may have in flight; +Inf: not capped.", [((each.name,), _cap(state, each)) for each in replicas]),
         ("running_requests", "Requests that the engine runs, as it reported.", [((each.name,), load.running) for each, load in loads]),
         ("waiting_requests", "Requests that wait in the engine, as it reported.", [((each.name,), load.waiting) for each, load in loads]),
@@ -174,6 +174,10 @@ def _of_replicas(state: State, now: float) -> Iterator[Metric]:
 
 def _each(replicas: list[Replica], field: str) -> Samples:
     return [((replica.name,), getattr(replica, field)) for replica in replicas]
+
+
+def _bursts(replicas: list[Replica]) -> Samples:
+    return [((replica.name,), max(0, replica.in_flight - replica.seen)) for replica in replicas]
 
 
 def _cap(state: State, replica: Replica) -> float:
