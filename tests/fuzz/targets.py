@@ -76,36 +76,41 @@ async def settle(rig: Rig, scheduler: FakeScheduler, clients: Sequence[FakeTrans
 
 
 async def requests(data: bytes, seed: int) -> Look:
-    """It makes no difference whether a good request, perhaps with the same head, came before on the connection."""
-    alone = await _requests(data, seed, b"")
-    if seed % 2:
-        after = await _requests(data, seed, REQUESTS[seed // 2 % GOOD_REQUESTS])
-        must(alone == after, f"it is read as {alone} alone and as {after} after its like")
+    """It makes no difference what came before: a good request, perhaps with the same head, or that or the same on another connection."""
+    alone, said = await _requests(data, seed)
+    like = REQUESTS[seed // 4 % GOOD_REQUESTS]
+    match seed % 4:
+        case 1:
+            after, same = await _requests(data, seed, before=like)
+        case 2:
+            after, same = await _requests(data, seed, elsewhere=like)
+        case 3:
+            after, same = await _requests(data, seed, elsewhere=data)
+        case _:
+            return alone
+    must((alone, said) == (after, same), f"it is read as {alone} {said} alone and as {after} {same} after its like")
     return alone
 
 
-async def _requests(data: bytes, seed: int, before: bytes) -> Look:
-    """Nothing but what a strict reader finds too reaches the engine; every answer is HTTP; all ends by itself."""
+async def _requests(data: bytes, seed: int, before: bytes = b"", elsewhere: bytes = b"") -> tuple[Look, Look]:
+    """Nothing but what a strict reader finds too reaches the engine; every answer is HTTP; all ends by itself.
+
+    Returns how it looked, and whose turns the scheduler took these for.
+    """
     chance = Random(seed)
     priority = chance.choice((None, None, -1))
     scheduler = FakeScheduler(replica("a", "http://a"), decide=_placing(priority))
     with pytest.MonkeyPatch.context() as patch:
         rig = Rig(scheduler, usage=chance.choice(("observe", "observe", "ask"))).patch(patch)
-        client, answered = rig.client(), 0
-        for part in [*([before] if before else []), *cut(data, chance)]:
-            timed(client.receives, part)
-            while rig.connecting:
-                rig.connecting[0].made()
-            for engine in rig.engines:
-                while answered < len(scheduler.asks) and engine.written and scheduler.open_turns and not engine.lost:
-                    engine.receives(json_answer(GOOD))
-                    answered += 1
-            await asyncio.sleep(0)
-        client.peer_closes()
-        got = [each for engine in rig.engines for each in forwarded(bytes(engine.written))]
+        if elsewhere:
+            await _sends(rig, scheduler, rig.client(), [elsewhere])
+        asked, seen = len(scheduler.asks), {id(engine): len(forwarded(bytes(engine.written))) for engine in rig.engines}
+        client = rig.client()
+        await _sends(rig, scheduler, client, [*([before] if before else []), *cut(data, chance)])
+        got = [each for engine in rig.engines for each in forwarded(bytes(engine.written))[seen.get(id(engine), 0) :]]
         await settle(rig, scheduler, [client])
     written = bytes(client.written)
-    first = 1 if before else 0
+    first = 1 if before else 0  # of its own requests and answers
     found = answers_in(written, closed=True, methods=("GET", "HEAD"), count=9)[first:]
     got = got[first:]
     must(500 not in [status for status, _, _ in found], "an internal error")
@@ -118,8 +123,25 @@ async def _requests(data: bytes, seed: int, before: bytes) -> Look:
     elif got and found and found[0][0] == 200:
         must(any(each.search(str(expected)) for each in ALLOWED), f"h11 refuses what was served: {expected}")
     said = tuple((status, body[:50] if status != 200 else b"") for status, body, _ in found)
-    ends = tuple(scheduler.told(each)[-1] for each in list(scheduler.asks)[first:])
-    return ("requests", said, ends, expected[:30] if isinstance(expected, str) else "ok", min(2, len(got)))
+    asks = list(scheduler.asks.values())[asked + first :]
+    ends = tuple(scheduler.told(each.turn)[-1] for each in asks)
+    whose = tuple((each.run, each.caller, each.turn_class.value, each.model, each.api, each.traceparent) for each in asks)
+    return ("requests", said, ends, expected[:30] if isinstance(expected, str) else "ok", min(2, len(got))), whose
+
+
+async def _sends(rig: Rig, scheduler: FakeScheduler, client: FakeTransport, parts: Sequence[bytes]) -> None:
+    """A client sends that and closes its side; each turn that comes to an engine is answered."""
+    answered = len(scheduler.asks)
+    for part in parts:
+        timed(client.receives, part)
+        while rig.connecting:
+            rig.connecting[0].made()
+        for engine in rig.engines:
+            while answered < len(scheduler.asks) and engine.written and scheduler.open_turns and not engine.lost:
+                engine.receives(json_answer(GOOD))
+                answered += 1
+        await asyncio.sleep(0)
+    client.peer_closes()
 
 
 def _placing(priority: int | None) -> Decide:
