@@ -30,6 +30,8 @@ def recount(state: State) -> None:
     queues(state, waiting)
     identity(state)
     timers(state, flying)
+    returned = Counter((turn.run, turn.model) for turn in waiting if turn.returned)
+    assert returned == Counter({(run.key, lane.model): lane.returned for run in state.runs.values() for lane in run.lanes if lane.returned})
     if state.settings.policy == "guard":
         recount_guard(state)
     if not state.dirty:

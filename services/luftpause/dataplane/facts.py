@@ -96,7 +96,7 @@ class Facts(Generic[F]):
         if turn is None or not turn.replica:
             return
         replica, attempt = turn.replica, self._withdraw(turn, turn_id)
-        if reason is ReturnReason.UNREACHABLE:  # a busy or limited one may have room later
+        if reason is ReturnReason.UNREACHABLE and replica not in self._unusable:  # a busy one may have room later; this one was not tried
             turn.without = (*turn.without, replica)
         self.tally.returns.add((replica, reason.value))
         self._say("returned", self._words.returned(turn_id, attempt, replica, reason))

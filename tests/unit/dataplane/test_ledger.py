@@ -316,6 +316,25 @@ def test_a_replica_without_its_key_is_reported_once_per_session_and_not_listed()
     assert desk.take() == ["replica_unusable"]
 
 
+def test_a_replica_that_has_no_key_here_was_not_tried() -> None:
+    """A new scheduler places a turn there before it hears of that. The next one must not be told that the replica could not be reached."""
+    desk = Desk()
+    desk.connect()
+    desk.asked()
+    absorb(desk.ledger, a_list_of("hosted", api_key_env="NO_SUCH_KEY"))
+    desk.place(replica="hosted")
+    assert desk.take() == ["turn_requested 1", "replica_unusable", "turn_returned 1"]
+    desk.ledger.closed()
+    desk.connect()
+    assert list(desk.sent[-1].turn_requested.without) == []
+    desk.place(replica="nobody-announced-it", attempt=2)
+    desk.now += 10.0
+    desk.ledger.tick()
+    desk.ledger.closed()
+    desk.connect()
+    assert list(desk.sent[-1].turn_requested.without) == ["nobody-announced-it"]
+
+
 def test_a_key_comes_from_the_environment_only() -> None:
     desk = Desk()
     desk.connect()

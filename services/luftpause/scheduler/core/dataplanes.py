@@ -102,8 +102,10 @@ def _merge_run(d: Draft, dataplane: str, memory: RunMemory, ended: frozenset[tup
     if run is None:
         run = Run(key, memory.run, memory.principal, memory.caller, memory.turn_class, memory.parent, seen=memory.seen, asked=placed)
     elif memory.turn_seq > run.turn_seq:
-        run = replace(run, caller=memory.caller, turn_class=memory.turn_class, parent=memory.parent or run.parent)
-    run = replace(run, turn_seq=max(run.turn_seq, memory.turn_seq), seen=max(run.seen, memory.seen), asked=max(run.asked, placed))
+        run = replace(
+            run, caller=memory.caller, turn_class=memory.turn_class, parent=memory.parent or run.parent, asked=max(run.asked, placed)
+        )
+    run = replace(run, turn_seq=max(run.turn_seq, memory.turn_seq), seen=max(run.seen, memory.seen))
     for lane in memory.lanes:
         before = run.lanes
         run = replace(run, lanes=with_lane(run, _merge_lane(d, dataplane, run, memory, lane, ended)))

@@ -8,7 +8,7 @@ from luftpause.scheduler.core.decisions import Held, HoldReason, Refuse
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, disarm, mark_dirty, put_dataplane, put_turn
 from luftpause.scheduler.core.model import GENERATIVE, Lane, QueueKey, Run, Timer, Turn, TurnPhase
 from luftpause.scheduler.core.queues import dequeue, enqueue
-from luftpause.scheduler.core.runs import forget_unused, lane_of, put_run
+from luftpause.scheduler.core.runs import forget_unused, lane_of, put_run, with_lane
 from luftpause.scheduler.core.verdicts import Refusal, candidates, held_too_long, too_many
 
 
@@ -34,7 +34,7 @@ def strict_home(d: Draft, turn: Turn) -> str:
 
 def binding(lane: Lane | None) -> str:
     """The home that turns of the lane may not leave; empty if it is idle."""
-    return lane.home if lane and (lane.in_flight or lane.branches) else ""
+    return lane.home if lane and (lane.in_flight or lane.branches or lane.returned) else ""
 
 
 def hold_new(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason, waits_for: tuple[str, ...], run: Run | None = None) -> None:
@@ -120,8 +120,14 @@ def drop_waiting(d: Draft, turn: Turn) -> None:
     dataplane = dataplane_of(d, turn.dataplane)
     put_dataplane(d, replace(dataplane, turns_count=dataplane.turns_count - 1))
     run = d.runs.get(turn.run)
-    if run is not None and turn.id in run.held:
-        d.runs = d.runs.set(run.key, replace(run, held=run.held.delete(turn.id)))
+    if run is None or not (turn.returned or turn.id in run.held):
+        return
+    before, run = run.lanes, replace(run, held=run.held.delete(turn.id) if turn.id in run.held else run.held)
+    if turn.returned and (lane := lane_of(run, turn.model)) is not None:
+        run = replace(run, lanes=with_lane(run, replace(lane, returned=lane.returned - 1)))
+    d.runs = d.runs.set(run.key, run)
+    if turn.returned and run.held:
+        requeue_lanes(d, before, run)
 
 
 def waits_no_more(d: Draft, turn: Turn) -> None:

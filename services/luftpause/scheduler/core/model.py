@@ -88,6 +88,7 @@ class Lane(Struct, frozen=True, gc=False):
     in_flight: int = 0
     branches: tuple[Branch, ...] = ()
     ended: float = 0.0  # when its last turn ended
+    returned: int = 0  # turns that its home gave back as full, and that wait for it
 
 
 # Where a tool-call id is looked up: principal, caller, id, and the head digest for ids that say nothing by themselves (`call_0`).
@@ -190,6 +191,8 @@ class Turn(Struct, frozen=True, gc=False):
     kept_home: str = ""  # strictly sticky whatever the lane's phase
     previous_response: str = ""  # that it continues, while nobody is known to have it
     strict: bool = False  # it was placed at a strict home
+    resumes: bool = False  # it follows a pause of its lane, whose prefix is where it was placed
+    returned: bool = False  # its home gave it back as full: its lane does not leave that home while it waits
     without: tuple[str, ...] = ()  # could not be reached, sorted
     reason: HoldReason | None = None
     waits_for: tuple[str, ...] = ()  # replicas; as last told

@@ -259,7 +259,11 @@ def _run_generates(d: Draft, turn: Turn, run: Run, replica: Replica) -> Turn:
     if turn.turn_seq == 0:
         turn = replace(turn, turn_seq=run.turn_seq + 1)
         run = follow(d, run, turn)
+        if turn.strict and run.lanes is not before:
+            turn = replace(turn, resumes=lane_of(run, turn.model) not in before)
     lane = lane_of(run, turn.model) or Lane(turn.model)
+    if turn.returned:
+        turn, lane = replace(turn, returned=False, resumes=turn.strict), replace(lane, returned=lane.returned - 1)
     turn_seq = lane.turn_seq
     if turn.turn_seq >= turn_seq:
         turn_seq = turn.turn_seq

@@ -46,9 +46,10 @@ def returned(d: Draft, e: TurnReturned) -> None:
         return
     bump(d, f"returned/{e.reason.value}")
     uncount(d, turn)
-    _run_rests(d, turn, goes_on=True)
     name = turn.replica
-    turn = replace(turn, attempt=turn.attempt + 1, phase=TurnPhase.HELD, replica="", turn_seq=0, reason=None)
+    back = turn.resumes and e.reason is not ReturnReason.UNREACHABLE and _lives_at(d, turn, name)
+    _run_rests(d, turn, goes_on=True, returned=back)
+    turn = replace(turn, attempt=turn.attempt + 1, phase=TurnPhase.HELD, replica="", turn_seq=0, reason=None, resumes=False, returned=back)
     if e.reason is ReturnReason.UNREACHABLE:  # what its lane does elsewhere binds it from now on
         kept = turn.kept_home if turn.kept_home != name else ""
         turn = replace(turn, without=tuple(sorted((*turn.without, name))), kept_home=kept)
@@ -112,11 +113,21 @@ def prolong(d: Draft, turn: Turn, until: float) -> None:
     put_turn(d, replace(turn, expires=until))
 
 
-def _run_rests(d: Draft, turn: Turn, *, paused: bool = False, reported: bool = True, goes_on: bool = False) -> None:
+def _lives_at(d: Draft, turn: Turn, name: str) -> bool:
+    """The turn's lane has its home there."""
+    run = d.runs.get(turn.run)
+    lane = lane_of(run, turn.model) if run else None
+    return lane is not None and lane.home == name
+
+
+def _run_rests(
+    d: Draft, turn: Turn, *, paused: bool = False, reported: bool = True, goes_on: bool = False, returned: bool = False
+) -> None:  # fmt: skip
     """
     One turn less generates in its lane.
 
-    `paused`: its answer ended in tool calls; not `reported`: nobody told how it ended; `goes_on`: it is placed anew.
+    `paused`: its answer ended in tool calls; not `reported`: nobody told how it ended; `goes_on`: it is placed anew; `returned`: its lane
+    waits for the home that gave it back.
     """
     run = d.runs.get(turn.run)
     lane = lane_of(run, turn.model) if run else None
@@ -124,7 +135,7 @@ def _run_rests(d: Draft, turn: Turn, *, paused: bool = False, reported: bool = T
         return
     before, in_flight = run.lanes, run.in_flight - 1
     turn_seq = lane.turn_seq if reported else min(lane.turn_seq, turn.turn_seq - 1)
-    lane = replace(lane, in_flight=lane.in_flight - 1, ended=d.now, turn_seq=turn_seq)
+    lane = replace(lane, in_flight=lane.in_flight - 1, ended=d.now, turn_seq=turn_seq, returned=lane.returned + returned)
     if paused and not run.ended:
         lane = pause(d, run, lane, turn, d.now)
     lanes = with_lane(run, lane)
