@@ -17,9 +17,7 @@ from luftpause.scheduler.core.events import (
     Event,
     FirstToken,
     Kind,
-    LaneMemory,
     Load,
-    PausedBranch,
     ProbeOutcome,
     ReplicaProbed,
     ReplicaSpec,
@@ -29,20 +27,18 @@ from luftpause.scheduler.core.events import (
     Resync,
     ReturnReason,
     RunEnded,
-    RunMemory,
     Tick,
-    ToolCallMemory,
     ToolCallSeen,
     TurnAbandoned,
     TurnClass,
     TurnFailed,
     TurnFinished,
-    TurnMemory,
     TurnRequested,
     TurnReturned,
     TurnStarted,
     Usage,
-)  # fmt: skip
+)
+from luftpause.scheduler.core.memory import LaneMemory, PausedBranch, RunMemory, ToolCallMemory, TurnMemory
 from luftpause.scheduler.core.model import Health, Settings, State, Turn, TurnPhase
 from luftpause.scheduler.core.runs import lane_of
 from luftpause.scheduler.core.serving import serves

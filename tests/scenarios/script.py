@@ -46,32 +46,27 @@ from luftpause.scheduler.core.events import (
     Event,
     FirstToken,
     Kind,
-    LaneMemory,
     Load,
-    PausedBranch,
     ProbeOutcome,
     ReplicaProbed,
     ReplicaSpec,
     ReplicaSuspected,
     ReplicaUnusable,
-    ResponseMemory,
     ResponseSeen,
     Resync,
     ReturnReason,
     RunEnded,
-    RunMemory,
     Tick,
-    ToolCallMemory,
     ToolCallSeen,
     TurnAbandoned,
     TurnClass,
     TurnFailed,
     TurnFinished,
-    TurnMemory,
     TurnRequested,
     TurnReturned,
     TurnStarted,
-)  # fmt: skip
+)
+from luftpause.scheduler.core.memory import LaneMemory, PausedBranch, ResponseMemory, RunMemory, ToolCallMemory, TurnMemory
 from luftpause.scheduler.core.model import Settings, State
 from luftpause.scheduler.core.view import overview
 

@@ -28,10 +28,10 @@ from luftpause.scheduler.core.events import (
     TurnClass,
     TurnFailed,
     TurnFinished,
-    TurnMemory,
     TurnRequested,
     TurnReturned,
-)  # fmt: skip
+)
+from luftpause.scheduler.core.memory import TurnMemory
 from luftpause.scheduler.core.settings import Settings
 from luftpause_bench.sim.entries import Entry, Left, Peer
 from luftpause_bench.sim.pools import GONE, Pool

@@ -28,8 +28,9 @@ from luftpause.scheduler.core import (
 from luftpause.scheduler.core.decisions import EndRun, HoldReason
 from luftpause.scheduler.core.events import DataplaneLost, Resync, RunEnded, TurnClass
 from luftpause.scheduler.core.indexes import Draft, bump, turns_of
-from luftpause.scheduler.core.model import UNLIMITED, Caller, IdKey, Known, Lane, QueueKey, Replica, Run, Timer, Turn
+from luftpause.scheduler.core.model import UNLIMITED, Caller, IdKey, Known, Lane, QueueKey, Replica, Run, Turn
 from luftpause.scheduler.core.settings import Settings
+from luftpause.scheduler.core.timing import Timer
 
 Change = tuple[object, str, object]  # whose attribute, its name, and what it is instead
 

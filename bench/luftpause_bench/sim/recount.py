@@ -10,11 +10,12 @@ from luftpause.scheduler.core.decisions import Place
 from luftpause.scheduler.core.events import TurnClass
 from luftpause.scheduler.core.holding import queue_key
 from luftpause.scheduler.core.indexes import thaw
-from luftpause.scheduler.core.model import GENERATIVE, UNLIMITED, Health, QueueKey, Replica, State, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.model import GENERATIVE, UNLIMITED, Health, QueueKey, Replica, State, Turn, TurnPhase
 from luftpause.scheduler.core.order import first_in, in_order
 from luftpause.scheduler.core.queues import bound_home
 from luftpause.scheduler.core.runs import phase_slot
 from luftpause.scheduler.core.serving import serves
+from luftpause.scheduler.core.timing import Timer
 from luftpause.scheduler.core.verdicts import candidates
 from luftpause_bench.sim.recount_guard import recount_guard
 

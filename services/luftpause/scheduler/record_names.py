@@ -17,8 +17,8 @@ from immutables import Map
 from msgspec import Struct
 
 from luftpause.scheduler.core.identity import says_nothing
-from luftpause.scheduler.core.model import Timer
 from luftpause.scheduler.core.sorted_set import SortedSet, sorted_set
+from luftpause.scheduler.core.timing import Timer
 
 REMEMBERED_MAX: Final = 50_000  # hashes kept, so that a name that comes often is hashed once
 SHORT_CHARS: Final = 15  # of an id that says nothing by itself: below identity.ID_CHARS_MIN

@@ -13,7 +13,8 @@ from luftpause.kit.ids import random_text
 from luftpause.kit.logs import Log
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from luftpause.scheduler import translate
-from luftpause.scheduler.core.events import Event, Resync, RunMemory, TurnMemory
+from luftpause.scheduler.core.events import Event, Resync
+from luftpause.scheduler.core.memory import RunMemory, TurnMemory
 from luftpause.scheduler.outbox import Orders, Outbox
 
 NAME_CHARS_MAX: Final = 128

@@ -13,28 +13,23 @@ from luftpause.scheduler.core.events import (
     Event,
     FirstToken,
     Kind,
-    LaneMemory,
-    PausedBranch,
     ReplicaSuspected,
     ReplicaUnusable,
-    ResponseMemory,
     ResponseSeen,
     ResponseSought,
     ReturnReason,
     RunEnded,
-    RunMemory,
-    ToolCallMemory,
     ToolCallSeen,
     TurnAbandoned,
     TurnClass,
     TurnFailed,
     TurnFinished,
-    TurnMemory,
     TurnRequested,
     TurnReturned,
     TurnStarted,
     Usage,
 )
+from luftpause.scheduler.core.memory import LaneMemory, PausedBranch, ResponseMemory, RunMemory, ToolCallMemory, TurnMemory
 
 
 class Announced(Struct, frozen=True, gc=False):

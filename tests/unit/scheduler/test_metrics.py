@@ -22,11 +22,11 @@ from luftpause.scheduler.core.events import (
     TurnClass,
     TurnFailed,
     TurnFinished,
-    TurnMemory,
     TurnRequested,
     TurnReturned,
     Usage,
-)  # fmt: skip
+)
+from luftpause.scheduler.core.memory import TurnMemory
 from luftpause.scheduler.core.settings import Settings
 from luftpause.scheduler.host import Host
 from luftpause.scheduler.metrics import SchedulerMetrics

@@ -10,18 +10,10 @@ from msgspec import Struct
 
 from luftpause.scheduler.core import decisions, events, guard_model, identity, model, policies
 from luftpause.scheduler.core.decisions import Forget, Place
-from luftpause.scheduler.core.events import (
-    LaneMemory,
-    PausedBranch,
-    ResponseMemory,
-    Resync,
-    RunMemory,
-    ToolCallMemory,
-    TurnClass,
-    TurnRequested,
-)  # fmt: skip
-from luftpause.scheduler.core.model import Timer
+from luftpause.scheduler.core.events import Resync, TurnClass, TurnRequested
+from luftpause.scheduler.core.memory import LaneMemory, PausedBranch, ResponseMemory, RunMemory, ToolCallMemory
 from luftpause.scheduler.core.sorted_set import SortedSet
+from luftpause.scheduler.core.timing import Timer
 from luftpause.scheduler.record_names import RULES, Names, speechless
 
 NAMES = Names(b"key")

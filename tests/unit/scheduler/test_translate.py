@@ -14,22 +14,17 @@ from luftpause.scheduler.core.decisions import Held, HoldReason, Place, Refuse
 from luftpause.scheduler.core.events import (
     DataplaneAlive,
     Kind,
-    LaneMemory,
-    PausedBranch,
     ReplicaSuspected,
     ReplicaUnusable,
-    ResponseMemory,
     ReturnReason,
     RunEnded,
-    RunMemory,
-    ToolCallMemory,
     TurnClass,
     TurnFinished,
-    TurnMemory,
     TurnRequested,
     TurnReturned,
     Usage,
 )
+from luftpause.scheduler.core.memory import LaneMemory, PausedBranch, ResponseMemory, RunMemory, ToolCallMemory, TurnMemory
 
 NOW = 1000.0
 NOT_FACTS = {"hello", "hello_part", "hello_end"}

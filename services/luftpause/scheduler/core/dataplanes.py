@@ -3,26 +3,18 @@
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.decisions import EndRun, Probe
-from luftpause.scheduler.core.events import (
-    DataplaneAlive,
-    DataplaneLost,
-    Kind,
-    LaneMemory,
-    ReplicaSuspected,
-    ReplicaUnusable,
-    Resync,
-    RunMemory,
-    TurnMemory,
-)  # fmt: skip
+from luftpause.scheduler.core.events import DataplaneAlive, DataplaneLost, Kind, ReplicaSuspected, ReplicaUnusable, Resync
 from luftpause.scheduler.core.holding import drop_waiting, requeue, requeue_lanes
 from luftpause.scheduler.core.identity import recall_ids
 from luftpause.scheduler.core.indexes import Draft, arm, count_caller, dataplane_of, put_dataplane, put_replica, turns_of
-from luftpause.scheduler.core.model import Branch, Dataplane, Lane, Resyncing, Run, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.memory import LaneMemory, RunMemory, TurnMemory
+from luftpause.scheduler.core.model import Branch, Dataplane, Lane, Resyncing, Run, Turn, TurnPhase
 from luftpause.scheduler.core.placement import count_in_flight
 from luftpause.scheduler.core.queues import replicas_changed
 from luftpause.scheduler.core.requests import identify_all
 from luftpause.scheduler.core.responses import remember_response
 from luftpause.scheduler.core.runs import add_branch, drop_branch, forget_unused, lane_of, move_home, put_run, run_key, with_lane
+from luftpause.scheduler.core.timing import Timer
 from luftpause.scheduler.core.tombstones import ended_at, told_before
 from luftpause.scheduler.core.turns import end, expired
 

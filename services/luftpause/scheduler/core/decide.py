@@ -37,11 +37,12 @@ from luftpause.scheduler.core.events import (
     TurnStarted,
 )  # fmt: skip
 from luftpause.scheduler.core.indexes import Draft, arm, freeze, heed, thaw
-from luftpause.scheduler.core.model import State, Timer
+from luftpause.scheduler.core.model import State
 from luftpause.scheduler.core.placement import settle
 from luftpause.scheduler.core.policies import NOTHING, POLICIES, Learned
 from luftpause.scheduler.core.queues import replicas_changed
 from luftpause.scheduler.core.settings import Settings
+from luftpause.scheduler.core.timing import Timer
 
 # What these tell was so before they came: who places a turn in ignorance of it sends it to nobody, or counts it in a report without it.
 TELLS_OF_BEFORE = frozenset({DataplaneLost, ReplicaProbed, ReplicaSuspected, ReplicaUnusable})

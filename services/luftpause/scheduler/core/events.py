@@ -4,23 +4,14 @@ One frozen value per fact. `now` is seconds on the host's monotonic clock and ne
 dataplane. A turn's request is keyed by (turn, attempt): `TurnReturned` ends attempt n and opens attempt n+1.
 """
 
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Literal
 
 from msgspec import Struct
 
-
-class TurnClass(IntEnum):
-    """Smaller goes first."""
-
-    INTERACTIVE = 0
-    BATCH = 1
-
-
-class Kind(Enum):
-    GENERATIVE = "generative"
-    CLASSIFIER = "classifier"
-    EMBEDDING = "embedding"
+from luftpause.scheduler.core.kinds import Kind as Kind  # noqa: PLC0414 (whoever asks for events finds them here)
+from luftpause.scheduler.core.kinds import TurnClass as TurnClass  # noqa: PLC0414
+from luftpause.scheduler.core.memory import RunMemory, TurnMemory
 
 
 class Usage(Struct, frozen=True, gc=False):
@@ -204,67 +195,6 @@ class ResponseSought(Happened, frozen=True, gc=False):
 
 
 # ---- dataplanes -------------------------------------------------------------------------------------------------
-
-
-class PausedBranch(Struct, frozen=True, gc=False):
-    """An answer that ended in tool calls and waits for a turn that carries one of `ids`."""
-
-    ids: tuple[str, ...]
-    since: float
-
-
-class LaneMemory(Struct, frozen=True, gc=False):
-    model: str
-    home: str
-    turn_seq: int
-    paused: tuple[PausedBranch, ...] = ()
-    ended: float = 0.0  # when the lane's last turn ended
-
-
-class ToolCallMemory(Struct, frozen=True, gc=False):
-    id: str
-    head_digest: bytes
-    seen: float
-
-
-class ResponseMemory(Struct, frozen=True, gc=False):
-    id: str
-    replica: str
-    seen: float
-
-
-class RunMemory(Struct, frozen=True, gc=False):
-    """What a dataplane remembers of a run. Times are on this scheduler's clock (now - age)."""
-
-    run: str
-    turn_class: TurnClass
-    caller: str
-    turn_seq: int
-    seen: float
-    parent: str = ""
-    lanes: tuple[LaneMemory, ...] = ()
-    tool_calls: tuple[ToolCallMemory, ...] = ()
-    responses: tuple[ResponseMemory, ...] = ()
-    principal: str = ""
-    placed: float = 0.0  # when a turn of it last had a place there; 0: not told, then `seen` counts
-
-
-class TurnMemory(Struct, frozen=True, gc=False):
-    """A turn that is in flight at a dataplane."""
-
-    turn: str
-    attempt: int
-    run: str
-    model: str
-    replica: str
-    turn_seq: int
-    turn_class: TurnClass
-    caller: str
-    placed: float
-    kind: Kind = Kind.GENERATIVE
-    first_token: bool = False
-    principal: str = ""
-    head_digest: bytes = b""
 
 
 class Resync(Happened, frozen=True, gc=False):

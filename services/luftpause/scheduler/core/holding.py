@@ -6,9 +6,10 @@ from msgspec.structs import replace
 
 from luftpause.scheduler.core.decisions import Held, HoldReason, Refuse
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, disarm, mark_dirty, put_dataplane, put_turn
-from luftpause.scheduler.core.model import GENERATIVE, Lane, QueueKey, Run, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.model import GENERATIVE, Lane, QueueKey, Run, Turn, TurnPhase
 from luftpause.scheduler.core.queues import dequeue, enqueue
 from luftpause.scheduler.core.runs import forget_unused, lane_of, put_run, with_lane
+from luftpause.scheduler.core.timing import Timer
 from luftpause.scheduler.core.verdicts import Refusal, candidates, held_too_long, too_many
 
 

@@ -10,10 +10,12 @@ import re
 from msgspec import Struct
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.events import RunMemory, TurnRequested
+from luftpause.scheduler.core.events import TurnRequested
 from luftpause.scheduler.core.indexes import Draft, arm, disarm
-from luftpause.scheduler.core.model import IdKey, Known, Run, Sighting, Timer, Turn
+from luftpause.scheduler.core.memory import RunMemory
+from luftpause.scheduler.core.model import IdKey, Known, Run, Sighting, Turn
 from luftpause.scheduler.core.runs import ids_due
+from luftpause.scheduler.core.timing import Timer
 
 ID_CHARS_MIN = 16  # a shorter id is not unique by itself
 COUNTER_DIGITS_MAX = 9

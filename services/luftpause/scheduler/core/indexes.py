@@ -12,17 +12,9 @@ from msgspec.structs import replace
 
 from luftpause.scheduler.core.decisions import Decision
 from luftpause.scheduler.core.events import ReplicaSpec
-from luftpause.scheduler.core.model import (
-    Caller,
-    Dataplane,
-    Replica,
-    Second,
-    State,
-    Tables,
-    Timer,
-    Turn,
-)  # fmt: skip
+from luftpause.scheduler.core.model import Caller, Dataplane, Replica, State, Tables, Turn
 from luftpause.scheduler.core.policies import POLICIES, Learned, Policy
+from luftpause.scheduler.core.timing import Second, Timer
 
 NOBODY = Caller()
 NOTHING_DUE: Second = Map()

@@ -4,7 +4,7 @@ Maps are `immutables.Map`: a change at 10,000 keys costs 0.3 us, against 2.2 us 
 map is ever iterated to decide, because hash order differs between processes; what needs an order is in a `SortedSet` or a tuple.
 """
 
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Any, Literal, NamedTuple
 
 from immutables import Map
@@ -14,6 +14,7 @@ from luftpause.scheduler.core.decisions import Decision, HoldReason
 from luftpause.scheduler.core.events import Kind, Load, ReplicaSpec, Resync, TurnClass
 from luftpause.scheduler.core.settings import Settings
 from luftpause.scheduler.core.sorted_set import SortedSet
+from luftpause.scheduler.core.timing import Due, Second
 
 UNLIMITED = 1 << 30  # stands for "no cap" where rooms are compared
 GENERATIVE = Kind.GENERATIVE.value
@@ -256,27 +257,6 @@ class Resyncing(Struct, frozen=True, gc=False):
     ended: frozenset[tuple[str, str, int]]
     runs_merged: int = 0
 
-
-class Timer(IntEnum):
-    """What is due at a time. Up to LOST exactly then; the others in the whole second that follows."""
-
-    GATE = 0
-    IDENTITY = 1
-    LOAD = 2
-    NO_REPLICA = 3
-    LOST = 4
-    RESERVE = 5
-    TURN = 6
-    RUN = 7
-    IDS = 8
-    TWIN = 9
-    RESPONSE = 10
-    TOMBSTONE = 11
-    HOLD = 12
-
-
-Due = tuple[float, int, str, str]  # when, which Timer, of whom, a detail
-Second = Map[Due, bool]  # all that is due in one second of the wheel; a set
 
 NO_QUEUES: "Map[QueueKey, Queue]" = Map()
 

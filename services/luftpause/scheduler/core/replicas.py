@@ -8,8 +8,9 @@ from luftpause.scheduler.core.decisions import ReplicasChanged
 from luftpause.scheduler.core.events import ConfigChanged, ProbeOutcome, ReplicaProbed, ReplicaSpec
 from luftpause.scheduler.core.homes import homes_gone
 from luftpause.scheduler.core.indexes import Draft, arm, bump, disarm, mark_dirty, put_replica
-from luftpause.scheduler.core.model import Health, Replica, Timer
+from luftpause.scheduler.core.model import Health, Replica
 from luftpause.scheduler.core.queues import replicas_changed
+from luftpause.scheduler.core.timing import Timer
 
 
 def fresh_replica(spec: ReplicaSpec) -> Replica:

@@ -5,8 +5,9 @@ from msgspec.structs import replace
 from luftpause.scheduler.core.decisions import Located
 from luftpause.scheduler.core.events import ResponseSeen, ResponseSought
 from luftpause.scheduler.core.indexes import Draft, arm, disarm
-from luftpause.scheduler.core.model import ResponseHome, Run, Timer, TurnPhase
+from luftpause.scheduler.core.model import ResponseHome, Run, TurnPhase
 from luftpause.scheduler.core.runs import put_run
+from luftpause.scheduler.core.timing import Timer
 
 
 def response_seen(d: Draft, e: ResponseSeen) -> None:

@@ -4,7 +4,8 @@ from msgspec.structs import replace
 
 from luftpause.scheduler.core.decisions import BranchFollowed, Forget
 from luftpause.scheduler.core.indexes import Draft, arm, bump, disarm, reserve_places
-from luftpause.scheduler.core.model import PHASES, Branch, IdKey, Lane, Phase, Run, Timer, Turn
+from luftpause.scheduler.core.model import PHASES, Branch, IdKey, Lane, Phase, Run, Turn
+from luftpause.scheduler.core.timing import Timer
 
 INFINITE = float("inf")
 SLOTS = {phase: number * 2 for number, phase in enumerate(PHASES)}

@@ -9,8 +9,9 @@ from luftpause.scheduler.core import dataplanes, identity, replicas, requests, r
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.holding import queue_key, refuse, tell
 from luftpause.scheduler.core.indexes import Draft, look_at, put_second, put_turn
-from luftpause.scheduler.core.model import Due, Replica, Timer, Turn, TurnPhase
+from luftpause.scheduler.core.model import Replica, Turn, TurnPhase
 from luftpause.scheduler.core.placement import full_reason
+from luftpause.scheduler.core.timing import Due, Timer
 from luftpause.scheduler.core.verdicts import Refusal, candidates, held_too_long, no_replica, possible, verdict
 
 TURNS_LOOKED_AT_PER_SECOND = 10_000  # with more of them, those that expire may be late by as many seconds

@@ -3,7 +3,8 @@
 from math import inf
 
 from luftpause.scheduler.core.indexes import Draft, arm, disarm
-from luftpause.scheduler.core.model import Run, Timer
+from luftpause.scheduler.core.model import Run
+from luftpause.scheduler.core.timing import Timer
 
 AGE_ERROR_SECONDS = 1.0  # what dataplanes tell by its age comes out later than it was, by what links and a busy start take
 

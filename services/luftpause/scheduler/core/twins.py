@@ -1,8 +1,9 @@
 """What does a turn that was abandoned while held leave to its retry?"""
 
 from luftpause.scheduler.core.indexes import Draft, arm, disarm
-from luftpause.scheduler.core.model import GENERATIVE, Timer, Turn, Twin, TwinKey
+from luftpause.scheduler.core.model import GENERATIVE, Turn, Twin, TwinKey
 from luftpause.scheduler.core.runs import run_key
+from luftpause.scheduler.core.timing import Timer
 
 
 def twin_of(d: Draft, turn: Turn) -> Twin | None:

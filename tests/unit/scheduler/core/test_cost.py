@@ -23,7 +23,7 @@ from luftpause.scheduler.core.settings import Settings
 from luftpause_bench.decide_cost import Loop
 
 EVENTS = 600
-CALLS_PER_EVENT_MAX = 100  # it was 81 when this was written
+CALLS_PER_EVENT_MAX = 80  # it was 68 when this was written
 
 
 def calls_per_event(runs: int) -> float:

@@ -7,19 +7,15 @@ from luftpause.scheduler.core.decide import decide, initial
 from luftpause.scheduler.core.decisions import Decision, Place
 from luftpause.scheduler.core.events import (
     Continue,
-    LaneMemory,
     Load,
-    PausedBranch,
     ProbeOutcome,
     ReplicaProbed,
     ReplicaSpec,
     Resync,
-    RunMemory,
-    ToolCallMemory,
     TurnClass,
-    TurnMemory,
     TurnRequested,
 )
+from luftpause.scheduler.core.memory import LaneMemory, PausedBranch, RunMemory, ToolCallMemory, TurnMemory
 from luftpause.scheduler.core.model import State
 from luftpause.scheduler.core.settings import Settings
 from luftpause_bench.sim.recount import recount

@@ -19,10 +19,10 @@ from luftpause.scheduler.core.events import (
     TurnClass,
     TurnFailed,
     TurnFinished,
-    TurnMemory,
     TurnRequested,
     TurnReturned,
 )
+from luftpause.scheduler.core.memory import TurnMemory
 from luftpause.scheduler.core.model import State, TurnPhase
 from luftpause.scheduler.core.settings import Settings
 from luftpause_bench.sim.recount import recount
