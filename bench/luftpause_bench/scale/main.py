@@ -1,7 +1,7 @@
 """How many sub-agents, held turns and streams does one machine carry, and what do they take?
 
-A thousand sub-agents in one runtime; five thousand held turns; a thousand open streams; and ten minutes of work in which memory must stay
-as it is. Engines, tools and clients are fakes, the services are real; each part has new processes.
+A thousand sub-agents in one runtime; five thousand held turns; a thousand open streams; and a quarter of an hour of work in which memory
+must stay as it is. Engines, tools and clients are fakes, the services are real; each part has new processes.
 """
 
 import time
@@ -26,8 +26,9 @@ class Parameters(Struct, frozen=True):
     agents: int = 1_000
     held: int = 5_000
     streams: int = 1_000
-    steady_seconds: float = 600.0
+    steady_seconds: float = 900.0  # processes that are never idle collect their cyclic garbage every ten minutes
     kept_seconds: float = 60.0
+    tool_seconds_max: float = at_once.TOOL_SECONDS_MAX
     turn_characters: int = held_turns.CHARACTERS
 
 
