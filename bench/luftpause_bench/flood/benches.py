@@ -12,8 +12,9 @@ from luftpause_bench.report import Bound
 
 ENDS: Final = ("direct", "engine_priority", "original", "residency", "guard")
 MORE: Final = ("least_loaded", "original_plain", "original_fast", "original_moves", "guard_fast", "guard_fifo", "guard_0.9")
-LIES: Final = ("direct", "guard", "guard_k_unknown", "guard_k_over", "guard_late", "guard_blind")
+LIES: Final = ("direct", "guard", "guard_k_unknown", "guard_k_over", "guard_late")
 FOUR: Final = ("direct", "engine_priority", "original", "guard")
+THREE: Final = ("direct", "engine_priority", "guard")
 
 
 class Flood(Struct, frozen=True):
@@ -51,39 +52,40 @@ FLOODS: Final = {
         more=MORE, more_in="48 batch", drawn=("engine_priority", "original", "residency", "guard", "guard_0.9"),
     ),
     "flood_bursts": Flood(
-        "runs that come all at once", lambda _: scenes.bursts(), FOUR, bounds.of_arrivals, seeds=3, quick=2, figure="run_seconds_p50",
+        "runs that come all at once", lambda _: scenes.bursts(), THREE, bounds.of_arrivals, seeds=3, quick=2, figure="run_seconds_p50",
     ),
     "flood_coding": Flood(
-        "coding agents, contexts of up to 120,000 tokens", lambda _: scenes.coding(), ENDS, bounds.of_coding, seeds=3,
+        "coding agents, contexts of up to 120,000 tokens", lambda _: scenes.coding(), (*THREE, "residency"), bounds.of_coding, seeds=3,
         figure="turns_per_minute",
     ),
     "flood_forks": Flood(
-        "sub-agents that begin with their parent's whole context", lambda _: scenes.forks(), FOUR, bounds.of_forks, quick=2,
+        "sub-agents that begin with their parent's whole context", lambda _: scenes.forks(), FOUR, bounds.of_forks, seeds=3, quick=2,
     ),
     "flood_ghosts": Flood(
-        "half of the interactive agents die in a tool call", lambda _: scenes.ghosts(), FOUR, bounds.of_ghosts, quick=2,
+        "half of the interactive agents die in a tool call", lambda _: scenes.ghosts(), ("direct", "original", "guard"), bounds.of_ghosts,
+        seeds=3, quick=2, drawn=("original", "guard"),
     ),
     "flood_heavy": Flood(
         "a caller with 60 runs beside three with four each", lambda _: scenes.heavy(), ("direct", "original", "guard"), bounds.of_heavy,
-        quick=2, crowds=("light", "heavy"),
+        seeds=3, quick=2, crowds=("light", "heavy"), drawn=("original", "guard"),
     ),
     "flood_lies": Flood(
         "what engines tell of their KV memory is wrong, missing or late", lambda _: scenes.matrix((1.0, 2.0, 3.0), (48,)), LIES,
-        bounds.of_lies, drawn=LIES[1:],
+        bounds.of_lies, seeds=3, more=("guard_blind",), more_in="x3", drawn=LIES[1:],
     ),
-    "flood_light": Flood("engines that don't queue", lambda _: scenes.light(), FOUR, bounds.of_light, seeds=10),
+    "flood_light": Flood("engines that don't queue", lambda _: scenes.light(), FOUR, bounds.of_light),
     "flood_open": Flood(
-        "runs that come at random, whatever became of those before", lambda _: scenes.open_loop(), FOUR, bounds.of_arrivals, seeds=3,
+        "runs that come at random, whatever became of those before", lambda _: scenes.open_loop(), THREE, bounds.of_arrivals, seeds=3,
         quick=2, figure="run_seconds_p50",
     ),
     "flood_router": Flood(
         "a router before the engines is the only replica", lambda _: scenes.router(),
-        ("direct", "engine_priority", "original", "original_router", "guard_router"), bounds.of_router,
+        ("direct", "engine_priority", "original", "original_router", "guard_router"), bounds.of_router, seeds=3,
         drawn=("engine_priority", "original", "original_router", "guard_router"),
     ),
     "flood_sets": Flood(
-        "40 random sets of engines and agents", sets, FOUR, bounds.of_sets, seeds=3, quick=6, figure="turns_per_minute",
+        "40 random sets of engines and agents", sets, FOUR, bounds.of_sets, seeds=2, quick=6, figure="turns_per_minute",
         sets_seed=SETS_SEED,
     ),
-    "flood_tools": Flood("tools of 0.1, 2 and 25 s", lambda _: scenes.tools(), ENDS, bounds.of_tools, seeds=3, quick=2),
+    "flood_tools": Flood("tools of 0.1, 2 and 25 s", lambda _: scenes.tools(), (*THREE, "residency"), bounds.of_tools, seeds=3, quick=2),
 }  # fmt: skip
