@@ -26,7 +26,9 @@ async def whole(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Clus
     """An SGLang and a vLLM with a short queue, and an engine with a long one; each with a model of its own."""
     engines = [("--flavour", flavour, "--model", flavour, *NARROW) for flavour in ("sglang", "vllm")]
     engines.append(("--model", "deep", "--max-running", "4", "--health-seconds", "0", "--decode-seconds", "0.005"))
-    async with cluster(tmp_path_factory.mktemp("admission"), engines=engines, scheduler={"probe_seconds": 0.5}) as made:
+    async with cluster(
+        tmp_path_factory.mktemp("admission"), engines=engines, scheduler={"policy": "original", "probe_seconds": 0.5}
+    ) as made:
         yield made
 
 
