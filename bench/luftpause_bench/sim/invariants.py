@@ -35,6 +35,7 @@ INTERACTIVE: Final = int(TurnClass.INTERACTIVE)
 TURNS_PER_RECOUNT: Final = 2  # in the state, for each event since the last recount
 EVENTS_PER_RECOUNT: Final = 16  # at least
 NEVER: Final = 1 << 60
+BACKLOG_SECONDS: Final = 0.1  # by then a process that stood still has done what waited
 
 
 class Watcher:
@@ -96,6 +97,9 @@ class Watcher:
         placed = [decision for decision in step.decisions if isinstance(decision, Place) and not _left_at_once(event, decision, after)]
         self.placed += len(placed)
         self._went_on(after, step)
+        if isinstance(event, Resync) and self._world.now - max(self._world.resumed_at, self._world.jumped_at) < BACKLOG_SECONDS:
+            # It waited for a scheduler that stood still: what it tells by its age is taken for later than it was.
+            self.asked_runs |= {(memory.run, memory.principal): self._world.now for memory in event.runs}
         self._auditor.check(event, step)
         if before.turns is not after.turns:
             self._nothing_expires_that_was_reported(before, step)

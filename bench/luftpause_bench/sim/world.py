@@ -36,6 +36,7 @@ class World:
         self.chance = Random(seed)
         self.now = START
         self.jumped_at = 0.0  # when clocks last jumped
+        self.resumed_at = float("-inf")  # when a process that stood still last went on
         self.counts: Counter[str] = Counter()
         self.broken: BrokenPromiseError | None = None
         self._trace: deque[tuple[float, str, object]] = deque(maxlen=TRACE_LINES_MAX)
@@ -149,6 +150,7 @@ class Process:
     def _resume(self) -> None:
         if self.paused:
             return
+        self.world.resumed_at = self.world.now
         while self._backlog and not self.dead:
             self._backlog[0]()
             self._backlog.popleft()
