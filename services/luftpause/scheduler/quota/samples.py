@@ -1,0 +1,51 @@
+"""What did one answer say about one limit?"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec import Struct
+
+WINDOW_SECONDS: Final = {
+    "second": 1.0, "minute": 60.0, "min": 60.0, "hour": 3_600.0, "day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0,
+}  # fmt: skip
+
+
+class Sample(Struct, frozen=True, gc=False):
+    """
+    `scope`: what is limited, as the provider names it (requests, tokens, input_tokens, core, ...).
+
+    `limit`, `remaining`: units; `remaining` may be negative. `reset_seconds`: until there is (more) quota. `window_seconds`: how long the
+    limit's window is. None: not said.
+    """
+
+    scope: str
+    limit: float | None = None
+    remaining: float | None = None
+    reset_seconds: float | None = None
+    window_seconds: float | None = None
+
+
+class Gathered:
+    """Samples as their parts are found. What is said first of a part stays."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, dict[str, float]] = {}
+
+    def put(self, scope: str, part: str, value: float | None) -> None:
+        """`part`: limit, remaining, reset_seconds or window_seconds."""
+        parts = self._parts.setdefault(scope, {})
+        if value is not None:
+            parts.setdefault(part, value)
+
+    def add(self, samples: Iterable[Sample]) -> None:
+        for sample in samples:
+            for part in ("limit", "remaining", "reset_seconds", "window_seconds"):
+                self.put(sample.scope, part, getattr(sample, part))
+
+    def samples(self) -> tuple[Sample, ...]:
+        """Those with a limit or a rest. Azure writes -1 for both where it has no data (openai-dotnet#838): none of these."""
+        return tuple(
+            Sample(scope, **parts)
+            for scope, parts in self._parts.items()
+            if ("limit" in parts or "remaining" in parts) and parts.get("limit", 0.0) >= 0 and parts.get("remaining") != -1
+        )
