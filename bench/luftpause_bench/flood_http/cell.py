@@ -22,6 +22,7 @@ from luftpause_bench.live.world import MODEL, World
 
 STREAM_INTERVAL: Final = 16  # tokens whose chunks an engine sends together: a single one each would keep this machine busy
 SAMPLE_SECONDS: Final = 1.0
+STALLED: Final = ("ConnectTimeout",)  # on loopback that is nobody's fault but the machine's: nothing was measured
 LOAD_GRACE_SECONDS: Final = 60.0  # of the load generator, to start and to clean up
 
 
@@ -90,7 +91,10 @@ async def play(world: World, cell: Cell, port: int) -> Measured:
     finally:
         load.cancel()
         await asyncio.gather(load, return_exceptions=True)
-    return _measured(cell, found, watched)
+    measured = _measured(cell, found, watched)
+    if lost := sum(count for error, count in measured.errors.items() if error in STALLED):
+        raise LuftpauseError(f"{cell.name}: the machine stood still: {lost} connections to it timed out", code="stalled")
+    return measured
 
 
 def _engine_options(cell: Cell, variant: Variant) -> list[str]:
