@@ -1,0 +1,202 @@
+"""What do refusals and answers say about a target as a whole: when may it be called again, how fast, how many at once?"""
+
+from math import floor, inf
+
+from msgspec.structs import replace
+
+from luftpause.scheduler.quota import cascade, ledger
+from luftpause.scheduler.quota.decisions import Blocked, Closed, Disabled, HalfOpened, Levelled
+from luftpause.scheduler.quota.draft import Draft, flying
+from luftpause.scheduler.quota.events import AnswerReported
+from luftpause.scheduler.quota.headers import LimitKind
+from luftpause.scheduler.quota.model import Breaker, Lease, Mode
+
+SENT_SECONDS = 10.0  # time constant of the measured rate
+RATE_MIN = 0.05  # calls per second
+RATE_MAX = 1_000.0  # above it nothing is limited
+SENT_MIN = 0.1
+GROWTH_STEPS_MAX = 200
+
+
+# ---- refusals ---------------------------------------------------------------------------------------------------
+
+
+def limited(d: Draft, lease: Lease, event: AnswerReported) -> None:
+    """The lease has ended already."""
+    match event.kind:
+        case LimitKind.CREDIT:
+            _disable(d, event.wait_seconds)
+        case LimitKind.CONCURRENCY:
+            _shrink(d, event)
+        case LimitKind.TOO_LARGE:
+            pass  # the caller's mistake
+        case LimitKind.CAPACITY:
+            _open(d, d.settings.capacity_seconds if event.wait_seconds is None else event.wait_seconds)
+        case LimitKind.PRIMARY | LimitKind.SECONDARY | None:
+            _blocked(d, lease, event)
+
+
+def _disable(d: Draft, wait_seconds: float | None) -> None:
+    until = inf if wait_seconds is None else d.now + wait_seconds + d.settings.guard_seconds
+    _begin_episode(d, Mode.DISABLED, max(until, d.breaker.open_until))
+    d.decisions.append(Disabled(d.spec.name, d.breaker.open_until))
+
+
+def _shrink(d: Draft, event: AnswerReported) -> None:
+    """Too many at once: one less than were in flight, or what the provider states. Nothing to wait for."""
+    stated = [sample.limit for sample in event.samples if sample.limit and "concurrent" in sample.scope.lower()]
+    known = min([d.breaker.in_flight_stated, *stated])
+    most = max(1.0, min(d.breaker.in_flight_max, flying(d), known))  # those in flight now are one less than when it was refused
+    d.breaker = replace(d.breaker, in_flight_max=most, in_flight_stated=known, risen_at=d.now)
+
+
+def _blocked(d: Draft, lease: Lease, event: AnswerReported) -> None:
+    b, s = d.breaker, d.settings
+    empty = [
+        sample.scope for sample in event.samples if sample.remaining is not None and sample.remaining <= 0 and sample.scope in d.scopes
+    ]
+    fresh = lease.granted >= b.episode_at
+    telling = fresh and not empty  # of a limit that nobody announces
+    strikes = (b.strikes if d.now - b.limited_at < s.penalty_forget_seconds else 0) + telling
+    wait = event.wait_seconds
+    if wait is None or (telling and strikes > 1):
+        wait = max(wait or 0.0, _penalty(d, strikes, event.kind))
+    rate = _cut_rate(d) if telling else b.rate
+    d.breaker = replace(b, strikes=strikes, limited_at=d.now, rate=rate, tokens=0.0, tokens_at=d.now, clean_at=d.now)
+    _open(d, wait)
+    for name in empty:
+        scope = d.scopes[name]
+        d.scopes[name] = replace(scope, blocked_until=max(scope.blocked_until, d.breaker.open_until))
+    if telling:
+        cascade.vote(d, lease.caller)
+
+
+def _penalty(d: Draft, strikes: int, kind: LimitKind | None) -> float:
+    """Seconds of a block that nobody gave a length to, or that came again at once."""
+    s = d.settings
+    if d.spec.penalty_seconds > 0 or kind is LimitKind.SECONDARY:
+        least = d.spec.penalty_seconds or s.hintless_seconds_max
+        return min(least * 2.0 ** min(max(0, strikes - 1), 32), s.penalty_seconds_max)
+    return min(2.0 ** min(strikes, 32), s.hintless_seconds_max)
+
+
+def _cut_rate(d: Draft) -> float:
+    measured = ledger.decayed(d.breaker.sent, d.breaker.sent_at, d.now, SENT_SECONDS) / SENT_SECONDS
+    return max(RATE_MIN, d.settings.rate_cut * min(d.breaker.rate, max(measured, SENT_MIN)))
+
+
+def _open(d: Draft, wait_seconds: float) -> None:
+    """Blocked for so long; an earlier, longer block stays."""
+    if d.breaker.mode is Mode.DISABLED:
+        return
+    until = d.now + wait_seconds + d.settings.guard_seconds
+    _begin_episode(d, Mode.OPEN, max(until, d.breaker.open_until))
+    d.decisions.append(Blocked(d.spec.name, d.breaker.open_until))
+
+
+def _begin_episode(d: Draft, mode: Mode, until: float) -> None:
+    """What was granted before is no longer evidence, nor a probe."""
+    d.probes = 0
+    d.breaker = replace(
+        d.breaker, mode=mode, open_until=until, episode=d.breaker.episode + 1, episode_at=until, successes=0, window=1.0
+    )  # fmt: skip
+
+
+# ---- answers ----------------------------------------------------------------------------------------------------
+
+
+def answered(d: Draft, lease: Lease) -> None:
+    """Good news counts from calls that were granted after the block."""
+    b = d.breaker
+    if lease.granted < b.episode_at:
+        return
+    if b.mode is Mode.HALF_OPEN:
+        successes = b.successes + 1
+        d.breaker = replace(b, successes=successes)
+        if successes >= d.settings.close_after:
+            d.breaker = replace(d.breaker, mode=_closed(b))
+            d.decisions.append(Closed(d.spec.name))
+    elif b.window < inf and b.mode in {Mode.CLOSED, Mode.PRE_EMPTIVE_OPEN}:
+        window = b.window + 1
+        d.breaker = replace(b, window=inf if window >= d.settings.window_max else window)
+
+
+def failed(d: Draft, lease: Lease) -> None:
+    """A probe that had no answer says nothing about the limit: the next one comes a little later."""
+    if lease.probe and lease.episode == d.breaker.episode and d.breaker.mode is Mode.HALF_OPEN:
+        _open(d, d.settings.capacity_seconds)
+
+
+def enabled(d: Draft) -> None:
+    """Try again, carefully."""
+    if d.breaker.mode is Mode.DISABLED:
+        d.breaker = replace(d.breaker, mode=Mode.OPEN, open_until=d.now, episode_at=d.now)
+
+
+def _closed(b: Breaker) -> Mode:
+    return Mode.PRE_EMPTIVE_OPEN if b.level else Mode.CLOSED
+
+
+# ---- time -------------------------------------------------------------------------------------------------------
+
+
+def elapse(d: Draft) -> None:
+    """What a clock alone changes."""
+    b = d.breaker
+    if b.mode in {Mode.OPEN, Mode.DISABLED} and d.now >= b.open_until:
+        d.breaker = b = replace(b, mode=Mode.HALF_OPEN, successes=0)
+        d.decisions.append(HalfOpened(d.spec.name))
+    if b.rate < inf and d.now - b.clean_at >= d.settings.rate_step_seconds:
+        d.breaker = b = _grown_rate(d)
+    if b.in_flight_max < b.in_flight_stated and d.now - b.risen_at >= d.settings.concurrency_step_seconds and flying(d) >= b.in_flight_max:
+        d.breaker = b = replace(b, in_flight_max=min(b.in_flight_max + 1, b.in_flight_stated), risen_at=d.now)
+    if b.mode in {Mode.CLOSED, Mode.PRE_EMPTIVE_OPEN}:
+        _level(d)
+
+
+def _grown_rate(d: Draft) -> Breaker:
+    """A little faster for each clean while, if it was used."""
+    b, s = d.breaker, d.settings
+    steps = floor((d.now - b.clean_at) / s.rate_step_seconds)
+    used = ledger.decayed(b.sent, b.sent_at, d.now, SENT_SECONDS) / SENT_SECONDS
+    rate = b.rate * (1 + s.rate_growth) ** min(steps, GROWTH_STEPS_MAX) if used > 0.5 * b.rate else b.rate
+    tokens = min(max(1.0, b.rate), b.tokens + (d.now - b.tokens_at) * b.rate)  # those of the old rate until now
+    return replace(
+        b, rate=inf if rate > RATE_MAX else rate, clean_at=b.clean_at + steps * s.rate_step_seconds, tokens=tokens, tokens_at=d.now
+    )  # fmt: skip
+
+
+def _level(d: Draft) -> None:
+    """One level up or down once the forecast has stood for a while."""
+    b, s = d.breaker, d.settings
+    ends = min((ledger.seconds_to_empty(scope, d.now, s) for scope in d.scopes.values()), default=inf)
+    trend = 1 if ends < s.tight_seconds else -1 if ends > s.easy_seconds else 0
+    if trend != b.trend:
+        b = replace(b, trend=trend, trend_at=d.now)
+    level = min(max(b.level + trend, 0), s.levels)
+    if level != b.level and d.now >= max(b.trend_at, b.level_at) + s.dwell_seconds:
+        b = replace(b, level=level, level_at=d.now)
+        b = replace(b, mode=_closed(b))
+        d.decisions.append(Levelled(d.spec.name, level))
+    d.breaker = b
+
+
+def level_due(d: Draft) -> float:
+    """When the level may change next."""
+    b, s = d.breaker, d.settings
+    if b.mode not in {Mode.CLOSED, Mode.PRE_EMPTIVE_OPEN} or (not b.level and b.trend <= 0) or (b.trend > 0 and b.level == s.levels):
+        return inf if not b.level else d.now + s.dwell_seconds
+    return max(max(b.trend_at, b.level_at) + s.dwell_seconds, d.now) if b.trend else d.now + s.dwell_seconds
+
+
+def sent(d: Draft) -> None:
+    """One more call went out."""
+    b = d.breaker
+    count = ledger.decayed(b.sent, b.sent_at, d.now, SENT_SECONDS) + 1.0
+    left = max(0.0, tokens(b, d.now) - 1.0) if b.rate < inf else 0.0
+    d.breaker = replace(b, sent=count, sent_at=d.now, tokens=left, tokens_at=d.now)
+
+
+def tokens(b: Breaker, now: float) -> float:
+    """Calls that the learned rate allows now."""
+    return min(max(1.0, b.rate), b.tokens + (now - b.tokens_at) * b.rate)

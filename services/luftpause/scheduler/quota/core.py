@@ -1,0 +1,193 @@
+"""Who may call now? What follows from one fact about quotas.
+
+`govern` absorbs the fact into its target, then grants in order until the next one must wait. It knows no clock: time comes in with the
+event.
+"""
+
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any, Final
+
+from immutables import Map
+from msgspec.structs import replace
+
+from luftpause.scheduler.quota import breaker, cascade, ledger
+from luftpause.scheduler.quota.admission import floor_spent, in_order, pace, promotion_due, shut
+from luftpause.scheduler.quota.decisions import Decision, Refuse, RefuseCode, Step
+from luftpause.scheduler.quota.draft import Draft, freeze, join, leave, lend, thaw
+from luftpause.scheduler.quota.events import (
+    AnswerReported,
+    Event,
+    LeaseReleased,
+    LeaseRenewed,
+    LimitsObserved,
+    QuotaWanted,
+    QuotaWithdrawn,
+    TargetConfigured,
+    TargetEnabled,
+    Tick,
+)  # fmt: skip
+from luftpause.scheduler.quota.model import STANDING, Mode, Settings, State, Target, TargetSpec, Waiter
+from luftpause.scheduler.quota.reports import expire, observed, released, renewed, reported
+from luftpause.scheduler.quota.wishes import forget_retries, grant, hopeless, known, wanted, withdrawn
+
+
+def initial(settings: Settings, now: float, workflows: Mapping[str, cascade.Workflow] | None = None) -> State:
+    """The state of a governor that starts at `now` without targets. ValueError: the workflows go in a circle."""
+    graph = cascade.edges(workflows or {})
+    return State(settings, now, depths=Map(cascade.depths(graph)), downstream=Map(graph))
+
+
+def govern(state: State, event: Event) -> Step:
+    """The state after `event`, and what to do about it. `state` itself stays as it is. The host sends `Tick` at `wake_at`."""
+    now = max(state.now, event.now)
+    state = replace(state, now=now)
+    decisions: list[Decision] = []
+    if isinstance(event, Tick):
+        for _ in range(state.settings.steps_max):
+            if not state.due or state.due.first()[0] > now:
+                break
+            state = _work(state, state.targets[state.due.first()[1]], None, decisions)
+        return _step(state, decisions)
+    if isinstance(event, TargetConfigured):
+        target: Target | TargetSpec | None = state.targets.get(event.spec.name, event.spec)
+    else:
+        target = state.targets.get(event.target)
+    if target is not None:
+        state = _work(state, target, event, decisions)
+    elif isinstance(event, QuotaWanted):
+        message = f"no target is called {event.target!r}; known: {', '.join(sorted(state.targets)) or 'none, configure one'}"
+        decisions.append(Refuse(event.target, event.want, RefuseCode.UNKNOWN_TARGET, message))
+    return _step(state, decisions)
+
+
+def _step(state: State, decisions: list[Decision]) -> Step:
+    return Step(state, tuple(decisions), state.due.first()[0] if state.due else None)
+
+
+def _work(state: State, target: Target | TargetSpec, event: Event | None, decisions: list[Decision]) -> State:
+    """One target: what was due, the event, what follows."""
+    d = thaw(state, target)
+    d.decisions = decisions
+    _elapse(d)
+    if event is not None:
+        ABSORB[type(event)](d, event)
+        breaker.elapse(d)
+        cascade.elapse(d)
+    _settle(d)
+    old, d.due = d.due, _next_due(d)
+    name, due = d.spec.name, state.due
+    if old != d.due:
+        due = due.remove((old, name)) if old < inf else due
+        due = due.add((d.due, name)) if d.due < inf else due
+    return replace(state, targets=state.targets.set(name, freeze(d)), due=due, fence=d.fence)
+
+
+# ---- time -------------------------------------------------------------------------------------------------------
+
+
+def _elapse(d: Draft) -> None:
+    if d.breaker.mode not in STANDING:
+        d.unblocked += d.now - d.at
+    d.at = d.now
+    for name, scope in d.scopes.items():
+        rolled = ledger.roll(scope, d.now)
+        if rolled is not scope:
+            d.scopes[name] = rolled
+    for _ in range(d.settings.expiries_max):
+        if not d.expiries or d.expiries.first()[0] > d.now:
+            break
+        expire(d, d.leases[d.expiries.first()[1]])
+    forget_retries(d)
+    breaker.elapse(d)
+    cascade.elapse(d)
+
+
+def _next_due(d: Draft) -> float:
+    """When anything may change by itself."""
+    due = min(d.wake, breaker.level_due(d), cascade.due(d))
+    if d.breaker.mode in {Mode.OPEN, Mode.DISABLED}:
+        due = min(due, d.breaker.open_until)
+    if d.expiries:
+        due = min(due, d.expiries.first()[0])
+    return max(min(due, promotion_due(d)), d.now)
+
+
+# ---- events -----------------------------------------------------------------------------------------------------
+
+
+def _configured(d: Draft, event: TargetConfigured) -> None:
+    old = {scope.name: scope for scope in d.spec.scopes} if d.scopes else {}
+    d.spec = event.spec
+    kept, d.scopes = d.scopes, {}
+    for spec in event.spec.scopes:
+        scope = kept.get(spec.name)
+        if scope is None or scope.spec.kind != spec.kind:
+            d.scopes[spec.name] = ledger.fresh(spec, d.now)
+        else:  # what a provider has said counts until the configuration says another figure
+            d.scopes[spec.name] = replace(scope, spec=spec, limit=spec.limit if spec.limit != old[spec.name].limit else scope.limit)
+    if kept and set(kept) != set(d.scopes):
+        for waiter in [d.waiters[want] for want in sorted(d.waiters)]:
+            leave(d, waiter)
+            join(d, replace(waiter, cost=(cost := known(d, waiter.cost)), scopes=tuple(name for name, _ in cost)))
+
+
+def _enabled(d: Draft, event: TargetEnabled) -> None:
+    breaker.enabled(d)
+
+
+ABSORB: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
+    TargetConfigured: _configured,
+    TargetEnabled: _enabled,
+    QuotaWanted: wanted,
+    QuotaWithdrawn: withdrawn,
+    LeaseRenewed: renewed,
+    LeaseReleased: released,
+    AnswerReported: reported,
+    LimitsObserved: observed,
+}
+
+
+# ---- who may go -------------------------------------------------------------------------------------------------
+
+
+def _settle(d: Draft) -> None:
+    """Grant until nobody may go, or the step is full."""
+    while d.waiters:
+        if d.steps_left <= 0:
+            d.wake = d.now
+            return
+        if not _next(d):
+            return
+        d.steps_left -= 1
+
+
+def _next(d: Draft) -> bool:
+    """Grant to, or refuse, the first that can be served. What a better one was refused on is closed for all behind it."""
+    closed: set[str] = set()
+    d.wake = inf
+    for waiter, rank, promoted in in_order(d):
+        if not closed.isdisjoint(waiter.scopes):
+            continue
+        if (refusal := hopeless(d, waiter)) is not None:
+            leave(d, waiter)
+            d.decisions.append(Refuse(d.spec.name, waiter.want, *refusal))
+            return True
+        way = shut(d, waiter, rank)
+        if way is None:
+            _lend(d, waiter, rank, promoted=promoted)
+            return True
+        d.wake = min(d.wake, way.until)
+        if not way.scope:
+            return False
+        closed.add(way.scope)
+    return False
+
+
+def _lend(d: Draft, waiter: Waiter, rank: int, *, promoted: bool) -> None:
+    pace(d, waiter, rank)
+    if promoted:
+        d.floor_at = floor_spent(d, waiter)
+    lease = lend(d, waiter, promoted=promoted)
+    breaker.sent(d)
+    d.decisions.append(grant(d, lease))

@@ -1,0 +1,169 @@
+"""How much of one limit is left, and for whom?
+
+Functions of one `Scope`: the half of the governor that a shared store must do atomically. All take the scope as of `now` (`roll`).
+"""
+
+from math import exp, floor, inf
+
+from msgspec.structs import replace
+
+from luftpause.scheduler.quota.model import Light, Scope, ScopeSpec, Settings
+from luftpause.scheduler.quota.samples import Sample
+
+NEAR = 1e-6  # units: so far sums of fractions may be off
+PACE_PART_MIN = 0.02  # the last moments of a window are no reason to call nothing "full"
+FORECAST_SECONDS_MIN = 60.0
+
+
+def fresh(spec: ScopeSpec, now: float) -> Scope:
+    return Scope(spec, spec.limit, spec.limit * (spec.burst if spec.kind == "bucket" else 1.0), now)
+
+
+def roll(scope: Scope, now: float) -> Scope:
+    """The scope as of `now`: windows that ended are full again, buckets have been refilled."""
+    spec = scope.spec
+    if spec.kind == "fixed":
+        if now < scope.reset_at:
+            return scope
+        windows = floor((now - scope.reset_at) / spec.window_seconds) + 1
+        return replace(scope, remaining=scope.limit, at=now, reset_at=scope.reset_at + windows * spec.window_seconds)
+    if spec.kind == "bucket" and now > scope.at:
+        refilled = scope.remaining + (now - scope.at) * scope.limit / spec.window_seconds
+        return replace(scope, remaining=min(capacity(scope), refilled), at=now)
+    return scope
+
+
+def capacity(scope: Scope) -> float:
+    """Most units that can be left."""
+    return scope.limit * (scope.spec.burst if scope.spec.kind == "bucket" else 1.0)
+
+
+def left(scope: Scope) -> float:
+    """Units that nobody has: what remains, without what is out on leases."""
+    return (scope.limit if scope.spec.kind == "concurrent" else scope.remaining) - scope.out
+
+
+def seconds_left(scope: Scope, now: float) -> float:
+    """Until a fixed window ends; the whole window where that is not known, and for buckets."""
+    return max(scope.reset_at - now, 0.0) if scope.reset_at < inf and scope.spec.kind == "fixed" else scope.spec.window_seconds
+
+
+def health(scope: Scope, now: float) -> float:
+    """0 to 1: what is left against what there should be by now. Quota that is about to expire is not scarce."""
+    if scope.spec.kind == "concurrent" or scope.limit <= 0:
+        return 1.0
+    part = left(scope) / capacity(scope)
+    if scope.spec.kind == "fixed":
+        part /= max(seconds_left(scope, now) / scope.spec.window_seconds, PACE_PART_MIN)
+    return min(max(part, 0.0), 1.0)
+
+
+def light(scope: Scope, now: float) -> Light:
+    fit = health(scope, now)
+    return Light.GREEN if fit >= scope.spec.green else Light.AMBER if fit >= scope.spec.red else Light.RED
+
+
+# ---- forecast ---------------------------------------------------------------------------------------------------
+
+
+def decayed(value: float, since: float, now: float, seconds: float) -> float:
+    return value * exp(-max(0.0, now - since) / seconds)
+
+
+def _forecast_seconds(scope: Scope) -> float:
+    return max(FORECAST_SECONDS_MIN, scope.spec.window_seconds / 6.0)
+
+
+def wanted(scope: Scope, priority: int, units: float, now: float) -> Scope:
+    """With this wish in the forecast of its class."""
+    fade = decayed(1.0, scope.demand_at, now, _forecast_seconds(scope))
+    p0, p1, p2 = (was * fade + (units if at == priority else 0.0) for at, was in enumerate(scope.demand))
+    return replace(scope, demand=(p0, p1, p2), demand_at=now)
+
+
+def demand(scope: Scope, priority: int, now: float) -> float:
+    """Units per second that a class is forecast to want."""
+    seconds = _forecast_seconds(scope)
+    seen = decayed(scope.demand[priority], scope.demand_at, now, seconds) / seconds
+    return max(seen, scope.spec.declared_demand) if priority == 0 else seen
+
+
+def headroom(scope: Scope, priority: int, now: float, settings: Settings) -> float:
+    """Units that a class leaves: its least part, or what P0 is forecast to want until there is more. P1 and P2 are a matter of order."""
+    if priority == 0:
+        return scope.spec.protect[0] * capacity(scope)
+    fixed = scope.spec.kind == "fixed"
+    horizon = seconds_left(scope, now) if fixed else settings.forecast_seconds
+    most = capacity(scope) * (horizon / scope.spec.window_seconds if fixed else 1.0)
+    return max(scope.spec.protect[priority] * most, min(demand(scope, 0, now) * horizon, settings.forecast_part_max * most))
+
+
+def better_are_forecast(scope: Scope, priority: int, now: float) -> bool:
+    """Do better classes want at least one unit before there is more?"""
+    return sum(demand(scope, better, now) for better in range(priority)) * max(seconds_left(scope, now), 1.0) >= 1.0
+
+
+def seconds_to_empty(scope: Scope, now: float, settings: Settings) -> float:
+    """As fast as it is used now; inf: it renews first."""
+    if scope.spec.kind == "concurrent":
+        return inf
+    burn = decayed(scope.burn, scope.burn_at, now, settings.burn_seconds) / settings.burn_seconds
+    if scope.spec.kind == "bucket":
+        burn -= scope.limit / scope.spec.window_seconds
+    if burn <= 0:
+        return inf
+    seconds = max(left(scope), 0.0) / burn
+    return inf if scope.spec.kind == "fixed" and seconds >= seconds_left(scope, now) else seconds
+
+
+def pace(scope: Scope, priority: int, now: float, settings: Settings) -> float:
+    """Units per second that a class may use of a fixed window that is not green."""
+    free = max(left(scope) - headroom(scope, priority, now, settings), 0.0)
+    return free / max(seconds_left(scope, now), 1.0) * settings.weights[priority] / sum(settings.weights[1:])
+
+
+# ---- what leases and answers change -----------------------------------------------------------------------------
+
+
+def take(scope: Scope, units: float, now: float, settings: Settings) -> Scope:
+    """With a lease of so many units. The first of a window that nobody told begins it."""
+    burn = decayed(scope.burn, scope.burn_at, now, settings.burn_seconds) + units
+    begins = scope.spec.kind == "fixed" and scope.reset_at == inf
+    reset_at = now + scope.spec.window_seconds if begins else scope.reset_at
+    return replace(scope, out=scope.out + units, burn=burn, burn_at=now, reset_at=reset_at)
+
+
+def give_back(scope: Scope, units: float) -> Scope:
+    """Without a lease of so many units."""
+    out = scope.out - units
+    return replace(scope, out=out if out > NEAR else 0.0)
+
+
+def charge(scope: Scope, units: float, now: float) -> Scope:
+    """So much was used, and no sample says so."""
+    return scope if scope.spec.kind == "concurrent" else replace(scope, remaining=scope.remaining - units, at=now)
+
+
+def burnt(scope: Scope, more: float, now: float, settings: Settings) -> Scope:
+    """The burn was booked with the reservation: set it right by so many units."""
+    burn = decayed(scope.burn, scope.burn_at, now, settings.burn_seconds) + more
+    return replace(scope, burn=max(0.0, burn), burn_at=now)
+
+
+def sampled(scope: Scope, sample: Sample, now: float, granted: float) -> Scope:
+    """
+    With what the provider said. `granted`: when the call's lease was; -inf: it had none.
+
+    Lower always counts. Higher counts only if the window is a new one, or the call went out after the last sample that counted: else it
+    may be old. A reset of 0 says nothing: Azure tells it of quota that is used up.
+    """
+    if sample.limit is not None and sample.limit > 0:
+        scope = replace(scope, limit=sample.limit)
+    fixed, reset = scope.spec.kind == "fixed", sample.reset_seconds
+    if sample.remaining is not None and scope.spec.kind != "concurrent":
+        shift = max(2.0, 0.02 * scope.spec.window_seconds)
+        anew = fixed and reset is not None and (scope.reset_at == inf or now + reset > scope.reset_at + shift)
+        if sample.remaining <= scope.remaining or anew or granted > scope.sample_at:
+            scope = replace(scope, remaining=min(sample.remaining, capacity(scope)), at=now)
+        scope = replace(scope, sample_at=max(scope.sample_at, now))
+    return replace(scope, reset_at=now + reset) if fixed and reset else scope

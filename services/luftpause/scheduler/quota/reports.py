@@ -1,0 +1,92 @@
+"""What do the ends of leases, and answers, change in the ledger?"""
+
+from math import inf, isfinite
+
+from luftpause.scheduler.quota import breaker, ledger
+from luftpause.scheduler.quota.decisions import Expired, Stale
+from luftpause.scheduler.quota.draft import Draft, end_lease, renew
+from luftpause.scheduler.quota.events import AnswerReported, LeaseReleased, LeaseRenewed, LimitsObserved
+from luftpause.scheduler.quota.headers import LimitKind
+from luftpause.scheduler.quota.model import Lease
+from luftpause.scheduler.quota.samples import Sample
+from luftpause.scheduler.quota.wishes import earn_retry
+
+
+def expire(d: Draft, lease: Lease) -> None:
+    """Whoever vanished may have called: what it had counts as used unless the provider has told the rest since."""
+    end_lease(d, lease)
+    for name, units in lease.cost:
+        scope = d.scopes.get(name)
+        if scope is not None and scope.sample_at <= lease.granted:
+            d.scopes[name] = ledger.charge(scope, units, d.now)
+    d.decisions.append(Expired(d.spec.name, lease.want, lease.fence, lease.caller))
+
+
+def _lease(d: Draft, event: LeaseRenewed | LeaseReleased | AnswerReported) -> Lease | None:
+    """The lease it speaks of; None, and said so: it is another one by now, or gone."""
+    lease = d.leases.get(event.want)
+    if lease is not None and lease.fence == event.fence:
+        return lease
+    d.decisions.append(Stale(d.spec.name, event.want, event.fence))
+    return None
+
+
+def renewed(d: Draft, event: LeaseRenewed) -> None:
+    lease = _lease(d, event)
+    if lease is not None:
+        renew(d, lease)
+
+
+def released(d: Draft, event: LeaseReleased) -> None:
+    lease = _lease(d, event)
+    if lease is not None:
+        end_lease(d, lease)
+        for name, units in lease.cost:
+            if name in d.scopes:
+                d.scopes[name] = ledger.burnt(d.scopes[name], -units, d.now, d.settings)
+
+
+def reported(d: Draft, event: AnswerReported) -> None:
+    lease = _lease(d, event)
+    if lease is None:
+        _sample(d, event.samples, -inf)
+        return
+    end_lease(d, lease)
+    told = _sample(d, event.samples, lease.granted)
+    _settle_cost(d, lease, event, told)
+    if event.outcome == "ok":
+        earn_retry(d, lease.caller)
+        breaker.answered(d, lease)
+    elif event.outcome == "limited":
+        breaker.limited(d, lease, event)
+    else:
+        breaker.failed(d, lease)
+
+
+def _settle_cost(d: Draft, lease: Lease, event: AnswerReported, told: set[str]) -> None:
+    """What was used, where no sample says what is left. Unknown: what was reserved. A request that is too large was not served."""
+    actual = dict(event.actual)
+    for name, reserved in lease.cost:
+        scope = d.scopes.get(name)
+        if scope is None:
+            continue
+        used = actual.get(name, 0.0 if event.kind is LimitKind.TOO_LARGE else reserved)
+        used = max(used if isfinite(used) else reserved, reserved if scope.spec.charge == "reserved" and event.outcome == "ok" else 0.0)
+        scope = ledger.burnt(scope, used - reserved, d.now, d.settings)
+        d.scopes[name] = scope if name in told else ledger.charge(scope, used, d.now)
+
+
+def observed(d: Draft, event: LimitsObserved) -> None:
+    _sample(d, event.samples, -inf)
+
+
+def _sample(d: Draft, samples: tuple[Sample, ...], granted: float) -> set[str]:
+    """The scopes of which the provider has said what remains."""
+    told: set[str] = set()
+    for sample in samples:
+        scope = d.scopes.get(sample.scope)
+        if scope is not None:
+            d.scopes[sample.scope] = ledger.sampled(scope, sample, d.now, granted)
+            if sample.remaining is not None:
+                told.add(sample.scope)
+    return told

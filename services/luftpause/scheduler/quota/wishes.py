@@ -1,0 +1,109 @@
+"""Which wishes are taken into the queue, and which are refused at once?"""
+
+from math import inf, isfinite
+
+from immutables import Map
+
+from luftpause.scheduler.quota import ledger
+from luftpause.scheduler.quota.decisions import Grant, Refuse, RefuseCode
+from luftpause.scheduler.quota.draft import Draft, join, leave
+from luftpause.scheduler.quota.events import QuotaWanted, QuotaWithdrawn
+from luftpause.scheduler.quota.model import CLASSES, Cost, Lease, Mode, Waiter
+
+Refusal = tuple[RefuseCode, str]
+
+
+def known(d: Draft, cost: Cost) -> Cost:
+    return tuple(sorted((name, units) for name, units in cost if name in d.scopes))
+
+
+def wanted(d: Draft, event: QuotaWanted) -> None:
+    lease = d.leases.get(event.want)
+    if lease is not None:
+        d.decisions.append(grant(d, lease))
+    if lease is not None or event.want in d.waiters:
+        return
+    refusal = _mistake(d, event) or _unpayable(d, event)
+    if refusal is not None:
+        d.decisions.append(Refuse(d.spec.name, event.want, *refusal))
+        return
+    cost = known(d, event.cost)
+    for name, units in cost:
+        d.scopes[name] = ledger.wanted(d.scopes[name], event.priority, units, d.now)
+    d.number += 1
+    names = tuple(name for name, _ in cost)
+    join(d, Waiter(event.want, event.caller, event.priority, cost, event.lease_seconds, d.number, names, d.unblocked))
+
+
+def _mistake(d: Draft, event: QuotaWanted) -> Refusal | None:
+    if not 0 <= event.priority < CLASSES:
+        return RefuseCode.BAD_PRIORITY, f"priority is {event.priority}; give 0 (critical), 1 (standard) or 2 (background)"
+    if len({name for name, _ in event.cost}) < len(event.cost):
+        return RefuseCode.BAD_COST, "a scope stands twice in the cost; add its units up"
+    for name, units in event.cost:
+        if not (isfinite(units) and units > 0):
+            return RefuseCode.BAD_COST, f"the cost for {name!r} is {units}; give a number above 0, or leave the scope out"
+    if not (isfinite(event.lease_seconds) and event.lease_seconds > 0):
+        return RefuseCode.BAD_COST, f"lease_seconds is {event.lease_seconds}; give a number above 0"
+    return _too_large(d, event.cost)
+
+
+def _too_large(d: Draft, cost: Cost) -> Refusal | None:
+    for name, units in cost:
+        if name in d.scopes and units > d.scopes[name].limit:
+            most = d.scopes[name].limit
+            return RefuseCode.TOO_LARGE, f"it costs {units:g} of {name!r}, whose whole limit is {most:g}: make the request smaller"
+    return None
+
+
+def _unpayable(d: Draft, event: QuotaWanted) -> Refusal | None:
+    if d.breaker.mode is Mode.DISABLED:
+        return RefuseCode.OUT_OF_CREDIT, f"{d.spec.name} says that its credit is used up; pay, then enable the target"
+    if len(d.waiters) >= d.settings.waiters_max:
+        return RefuseCode.QUEUE_FULL, f"{len(d.waiters)} calls wait for {d.spec.name} already; try again later"
+    if event.retry and not _spend_retry(d, event.caller):
+        return (
+            RefuseCode.RETRY_BUDGET,
+            f"{event.caller} has retried too often at {d.spec.name}; its retries come back with calls that succeed",
+        )
+    return None
+
+
+def _budget(d: Draft, caller: str) -> float:
+    return d.budgets.get(caller, d.budgets_old.get(caller, d.settings.retry_budget))
+
+
+def _spend_retry(d: Draft, caller: str) -> bool:
+    left = _budget(d, caller) - d.settings.retry_cost
+    if left >= 0:
+        d.budgets = d.budgets.set(caller, left)
+    return left >= 0
+
+
+def earn_retry(d: Draft, caller: str) -> None:
+    if (left := _budget(d, caller)) < d.settings.retry_budget:
+        d.budgets = d.budgets.set(caller, left + 1.0)
+
+
+def withdrawn(d: Draft, event: QuotaWithdrawn) -> None:
+    waiter = d.waiters.get(event.want)
+    if waiter is not None:
+        leave(d, waiter)
+
+
+def forget_retries(d: Draft) -> None:
+    """Budgets of callers that have not retried for a while are whole again: what is kept stays small."""
+    if d.now - d.budgets_at >= d.settings.retry_forget_seconds:
+        d.budgets_old = d.budgets if d.now - d.budgets_at < 2 * d.settings.retry_forget_seconds else Map()
+        d.budgets, d.budgets_at = Map(), d.now
+
+
+def hopeless(d: Draft, waiter: Waiter) -> Refusal | None:
+    """No wait would help any more: the credit is gone, or the limit has been lowered."""
+    if d.breaker.mode is Mode.DISABLED and d.breaker.open_until == inf:
+        return RefuseCode.OUT_OF_CREDIT, f"{d.spec.name} says that its credit is used up; pay, then enable the target"
+    return _too_large(d, waiter.cost)
+
+
+def grant(d: Draft, lease: Lease) -> Grant:
+    return Grant(d.spec.name, lease.want, lease.fence, lease.expires, d.breaker.level if lease.priority else 0)

@@ -1,0 +1,118 @@
+"""Whom would the rules let go next? Worked out from waiters and leases alone, recounted for every question.
+
+Written from the rules (R1, R3 to R7, R10), for targets that are not out of credit. It knows no lines, sums or counters.
+"""
+
+from math import exp, inf
+
+from luftpause.scheduler.quota.model import Mode, Scope, State, Target, Waiter
+
+NEAR = 1e-6
+
+
+class Oracle:
+    """One target, as it is now."""
+
+    def __init__(self, state: State, target: Target) -> None:
+        self.now, self.settings, self.depths = state.now, state.settings, state.depths
+        self.t = target
+        self.leases = list(target.leases.values())
+        self.sequential = target.cascade.until > state.now
+
+    def next(self) -> Waiter | None:
+        """The first in order that may go."""
+        closed: set[str] = set()
+        for rank, waiter in self.ranked():
+            if closed & set(waiter.scopes):
+                continue
+            way = self.in_the_way(waiter, rank)
+            if way is None:
+                return waiter
+            if way == "":
+                return None
+            closed.add(way)
+        return None
+
+    def ranked(self) -> list[tuple[int, Waiter]]:
+        """Class, then depth in a sequential time, then the caller's leases, then arrival; a promoted P2 is the first P1."""
+
+        def key(waiter: Waiter) -> tuple[int, int, int]:
+            depth = self.depths.get(waiter.caller, 0) if self.sequential else 0
+            return depth, sum(lease.caller == waiter.caller for lease in self.leases), waiter.number
+
+        waiters = list(self.t.waiters.values())
+        promoted = self.promoted(sorted((waiter for waiter in waiters if waiter.priority == 2), key=key))
+        keyed = [((waiter.priority, 1, *key(waiter)), waiter.priority, waiter) for waiter in waiters if waiter is not promoted]
+        if promoted is not None:
+            keyed.append(((1, 0, 0, 0, 0), 1, promoted))
+        return [(rank, waiter) for _, rank, waiter in sorted(keyed, key=lambda one: one[0])]
+
+    def promoted(self, background: list[Waiter]) -> Waiter | None:
+        b = self.t.breaker
+        soon = (b.mode is Mode.HALF_OPEN or b.window < inf) and self.now < b.open_until + self.settings.exclusive_seconds[2]
+        if not background or soon or any(lease.promoted for lease in self.leases):
+            return None
+        oldest = min(background, key=lambda waiter: waiter.number)
+        if self.t.unblocked - oldest.unblocked_at >= self.settings.promote_seconds - NEAR:
+            return oldest
+        return background[0] if self.now >= self.t.floor_at else None
+
+    def in_the_way(self, waiter: Waiter, rank: int) -> str | None:
+        """The scope that refuses it, empty: the target does; None: nothing."""
+        if self.target_closed(rank):
+            return ""
+        for name, units in sorted(waiter.cost):
+            if self.scope_closed(self.t.scopes[name], name, units, rank):
+                return name
+        return None
+
+    def target_closed(self, rank: int) -> bool:
+        b, flying = self.t.breaker, len(self.leases)
+        if b.mode in {Mode.OPEN, Mode.DISABLED}:
+            return True
+        probing = b.mode is Mode.HALF_OPEN
+        if (probing or b.window < inf) and self.now < b.open_until + self.settings.exclusive_seconds[rank]:
+            return True
+        if probing and sum(lease.probe and lease.granted >= b.open_until for lease in self.leases) >= self.settings.probes_max:
+            return True
+        learned = not probing and b.rate < inf and min(max(1.0, b.rate), b.tokens + (self.now - b.tokens_at) * b.rate) < 1 - NEAR
+        return learned or (not probing and flying >= b.window) or flying >= b.in_flight_max or (self.sequential and flying > 0)
+
+    def out(self, name: str) -> float:
+        return sum(dict(lease.cost).get(name, 0.0) for lease in self.leases)
+
+    def scope_closed(self, s: Scope, name: str, units: float, rank: int) -> bool:
+        if self.now < s.blocked_until:
+            return True
+        if s.spec.kind == "concurrent":
+            return s.limit - self.out(name) < units - NEAR
+        cap = s.limit * (s.spec.burst if s.spec.kind == "bucket" else 1)
+        free = s.remaining - self.out(name)
+        if free < min(units, cap) + min(self.headroom(s, cap, rank), max(0.0, cap - units)) - NEAR:
+            return True
+        health = self.health(s, cap, free)
+        if rank == 2 and (
+            health < s.spec.red or (health < self.settings.yield_health and self.forecast(s, (0, 1)) * max(self.rest(s), 1) >= 1)
+        ):
+            return True
+        return rank > 0 and s.spec.kind == "fixed" and health < s.spec.green and self.now < s.paced[rank]
+
+    def rest(self, s: Scope) -> float:
+        return s.reset_at - self.now if s.spec.kind == "fixed" and s.reset_at < inf else s.spec.window_seconds
+
+    def health(self, s: Scope, cap: float, free: float) -> float:
+        pace = max(self.rest(s) / s.spec.window_seconds, 0.02) if s.spec.kind == "fixed" else 1.0
+        return min(1.0, max(0.0, free / cap / pace))
+
+    def forecast(self, s: Scope, classes: tuple[int, ...]) -> float:
+        tau = max(60.0, s.spec.window_seconds / 6)
+        seen = [s.demand[rank] * exp(-(self.now - s.demand_at) / tau) / tau for rank in classes]
+        return sum(max(rate, s.spec.declared_demand) if rank == 0 else rate for rank, rate in zip(classes, seen, strict=True))
+
+    def headroom(self, s: Scope, cap: float, rank: int) -> float:
+        if rank == 0:
+            return s.spec.protect[0] * cap
+        horizon, part = (
+            (self.rest(s), self.rest(s) / s.spec.window_seconds) if s.spec.kind == "fixed" else (self.settings.forecast_seconds, 1.0)
+        )
+        return max(s.spec.protect[rank] * cap * part, min(self.forecast(s, (0,)) * horizon, self.settings.forecast_part_max * cap * part))
