@@ -73,7 +73,7 @@ class Books:
         answered = getattr(event, "attempt", 0) + isinstance(event, TurnReturned)
         answered = inf if isinstance(event, TurnAbandoned) else answered  # what is said of its turn was due before
         for decision in decisions:
-            heard = isinstance(event, ReplicaProbed) and not isinstance(decision, Expire)  # what expires was due before
+            heard = isinstance(event, ReplicaProbed) and isinstance(decision, Place)  # what was due before comes before all places
             asked = isinstance(decision, Place | Held | Refuse) and decision.turn == mine and decision.attempt >= answered
             if not absorbed and (heard or asked):
                 self._absorb(event)

@@ -222,7 +222,8 @@ class Agent:
         engine = self.town.engines[last.replica]
         if self._tries > 1:  # the try before may have been answered in part: then the run is idle, and may move
             return
-        if self.town.configs or self.world.now - engine.faulty_at < DOUBT_SECONDS:
+        jumped = self.world.jumped_at if engine.faulty_at > 0.0 else engine.faulty_at  # it may have been down all that time
+        if self.town.configs or self.world.now - max(engine.faulty_at, jumped) < DOUBT_SECONDS:
             return
         self.world.counts["came back to its home"] += 1
         self.world.promise(

@@ -170,8 +170,8 @@ def ids_are_not_recalled() -> tuple[Change, ...]:
 
 
 def home_not_recalled() -> tuple[Change, ...]:
-    def merge_lane(d: Draft, run: Run, memory: object, told: Any, ended: object) -> Lane:
-        del d, memory, ended
+    def merge_lane(d: Draft, dataplane: str, run: Run, memory: object, told: Any) -> Lane:
+        del d, dataplane, memory
         return runs.lane_of(run, told.model) or Lane(told.model, turn_seq=told.turn_seq)
 
     return ((dataplanes, "_merge_lane", merge_lane),)

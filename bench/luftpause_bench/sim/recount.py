@@ -4,6 +4,7 @@ Every count, index and timer that `decide` keeps incrementally is worked out her
 """
 
 from collections import Counter
+from math import ceil
 
 from luftpause.scheduler.core.admission import admits, burst_limit, limit, owes
 from luftpause.scheduler.core.decisions import Place
@@ -138,7 +139,7 @@ def timers(state: State, flying: list[Turn]) -> None:
     if state.expiry_at is not None:
         expected.add((Timer.TURN, "", ""))
         assert armed[Timer.TURN, "", ""] == state.expiry_at
-    assert all(state.expiry_at is not None and state.expiry_at <= turn.expires for turn in flying)
+    assert all(state.expiry_at is not None and ceil(state.expiry_at) <= ceil(turn.expires) for turn in flying)
     for run in state.runs.values():
         expected.add((Timer.RUN, run.key, ""))
         if run.ids:

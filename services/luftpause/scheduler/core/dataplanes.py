@@ -24,7 +24,6 @@ def resync(d: Draft, e: Resync) -> None:
     dataplane = dataplane_of(d, e.dataplane)
     listed = {memory.turn: memory for memory in e.turns}
     same_boot = dataplane.boot == e.boot
-    ended: set[tuple[str, str, int]] = set()
     for id_ in turns_of(d, dataplane.name):
         turn = d.turns[id_]
         memory = listed.get(id_) if same_boot else None
@@ -32,7 +31,6 @@ def resync(d: Draft, e: Resync) -> None:
             _drop(d, turn)  # asked for again, with its old arrival, if its client is still there
         elif memory is None or memory.attempt != turn.attempt or memory.replica != turn.replica:
             end(d, turn, "unlisted")
-            ended.add((turn.run, turn.model, turn.turn_seq))
     dataplane = dataplane_of(d, e.dataplane)
     unusable = dataplane.unusable if same_boot else ()
     put_dataplane(
@@ -48,7 +46,7 @@ def resync(d: Draft, e: Resync) -> None:
             listed_at=d.now,
         ),
     )
-    d.resyncing = Resyncing(e, frozenset(ended))
+    d.resyncing = Resyncing(e)
     resync_on(d, d.settings.records_per_step_max)
 
 
@@ -62,7 +60,7 @@ def resync_on(d: Draft, records_max: float) -> None:
         run = e.runs[merged]
         merged += 1
         records += 1 + len(run.tool_calls)
-        _merge_run(d, e.dataplane, run, resyncing.ended)
+        _merge_run(d, e.dataplane, run)
     if merged < len(e.runs):
         d.resyncing = replace(resyncing, runs_merged=merged)
         return
@@ -83,7 +81,7 @@ def open_gate(d: Draft) -> None:
         replicas_changed(d)
 
 
-def _merge_run(d: Draft, dataplane: str, memory: RunMemory, ended: frozenset[tuple[str, str, int]]) -> None:
+def _merge_run(d: Draft, dataplane: str, memory: RunMemory) -> None:
     """Where several dataplanes remember a run, the higher turn_seq wins, lane by lane. `ended`: turns that this Hello does not list."""
     key = run_key(memory.principal, memory.run)
     run = d.runs.get(key)
@@ -100,7 +98,7 @@ def _merge_run(d: Draft, dataplane: str, memory: RunMemory, ended: frozenset[tup
     run = replace(run, turn_seq=max(run.turn_seq, memory.turn_seq), seen=max(run.seen, memory.seen))
     for lane in memory.lanes:
         before = run.lanes
-        run = replace(run, lanes=with_lane(run, _merge_lane(d, dataplane, run, memory, lane, ended)))
+        run = replace(run, lanes=with_lane(run, _merge_lane(d, dataplane, run, memory, lane)))
         if run.held:
             run = put_run(d, run)
             requeue_lanes(d, before, run)
@@ -110,21 +108,20 @@ def _merge_run(d: Draft, dataplane: str, memory: RunMemory, ended: frozenset[tup
     put_run(d, run)
 
 
-def _merge_lane(
-    d: Draft, dataplane: str, run: Run, memory: RunMemory, told: LaneMemory, ended: frozenset[tuple[str, str, int]]
-) -> Lane:  # fmt: skip
+def _merge_lane(d: Draft, dataplane: str, run: Run, memory: RunMemory, told: LaneMemory) -> Lane:
     lane = lane_of(run, told.model) or Lane(told.model)
     if told.home in d.replicas and told.ended < d.replicas[told.home].since:
         told = replace(told, home="")
     if told.turn_seq < lane.turn_seq:
-        if lane.in_flight or (run.key, lane.model, lane.turn_seq) not in ended:
+        if lane.in_flight or told.turn_seq < lane.answered:
             return lane
-        lane = move_home(d, lane, told.home)  # the place of its newest turn never reached this dataplane: it is as it was before
+        # No newer turn was answered: their places never reached this dataplane, or came to nothing. It is as it was before.
+        lane = replace(move_home(d, lane, told.home), turn_seq=told.turn_seq)
     elif told.turn_seq > lane.turn_seq or not lane.home:
         for branch in lane.branches:
             drop_branch(d, run, lane, branch)
         lane = move_home(d, replace(lane, branches=()), told.home)
-        lane = replace(lane, turn_seq=told.turn_seq, ended=told.ended)
+        lane = replace(lane, turn_seq=told.turn_seq, answered=told.turn_seq, ended=told.ended)
     return _merge_branches(d, dataplane, run, memory, lane, told)
 
 

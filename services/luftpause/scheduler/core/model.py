@@ -86,6 +86,7 @@ class Lane(Struct, frozen=True, gc=False):
     model: str
     home: str = ""
     turn_seq: int = 0  # of its newest turn
+    answered: int = 0  # of the newest that is known to have been answered
     in_flight: int = 0
     branches: tuple[Branch, ...] = ()
     ended: float = 0.0  # when its last turn ended
@@ -251,10 +252,9 @@ class Dataplane(Struct, frozen=True, gc=False):
 
 
 class Resyncing(Struct, frozen=True, gc=False):
-    """A Hello that is being absorbed. `ended`: its dataplane's turns in flight that it does not list, as (run, model, turn_seq)."""
+    """A Hello that is being absorbed."""
 
     hello: Resync
-    ended: frozenset[tuple[str, str, int]]
     runs_merged: int = 0
 
 

@@ -79,7 +79,7 @@ def finished(d: Draft, e: TurnFinished) -> None:
         store_run(d, run)
     uncount(d, turn, e)
     bump(d, "finished/paused" if e.paused else "finished/idle")
-    _run_rests(d, turn, paused=e.paused and not turn.followed)
+    _run_rests(d, turn, answered=True, paused=e.paused and not turn.followed)
 
 
 def failed(d: Draft, e: TurnFailed) -> None:
@@ -105,7 +105,7 @@ def expired(d: Draft, turn: Turn) -> None:
     d.decisions.append(Expire(turn.id, turn.replica))
     bump(d, "expired")
     uncount(d, turn)
-    _run_rests(d, turn, reported=False)
+    _run_rests(d, turn)
 
 
 def prolong(d: Draft, turn: Turn, until: float) -> None:
@@ -121,21 +121,20 @@ def _lives_at(d: Draft, turn: Turn, name: str) -> bool:
 
 
 def _run_rests(
-    d: Draft, turn: Turn, *, paused: bool = False, reported: bool = True, goes_on: bool = False, returned: bool = False
+    d: Draft, turn: Turn, *, answered: bool = False, paused: bool = False, goes_on: bool = False, returned: bool = False
 ) -> None:  # fmt: skip
     """
     One turn less generates in its lane.
 
-    `paused`: its answer ended in tool calls; not `reported`: nobody told how it ended; `goes_on`: it is placed anew; `returned`: its lane
-    waits for the home that gave it back.
+    `paused`: its answer ended in tool calls; `goes_on`: it is placed anew; `returned`: its lane waits for the home that gave it back.
     """
     run = d.runs.get(turn.run)
     lane = lane_of(run, turn.model) if run else None
     if run is None or lane is None:
         return
     before, in_flight = run.lanes, run.in_flight - 1
-    turn_seq = lane.turn_seq if reported else min(lane.turn_seq, turn.turn_seq - 1)
-    lane = replace(lane, in_flight=lane.in_flight - 1, ended=d.now, turn_seq=turn_seq, returned=lane.returned + returned)
+    newest = max(lane.answered, turn.turn_seq) if answered else lane.answered
+    lane = replace(lane, in_flight=lane.in_flight - 1, answered=newest, ended=d.now, returned=lane.returned + returned)
     if paused and not run.ended:
         lane = pause(d, run, lane, turn, d.now)
     lanes = with_lane(run, lane)
