@@ -146,8 +146,11 @@ class Auditor:
     def _first_come(self, placed: Entry, place: Place) -> None:
         """Of those of its class that could have gone there too, its caller had fewest in flight, and it was first.
 
-        Its arrival is the one that its place tells of (`_inherits` looks at that): it may be inherited from a turn of its run.
+        Its arrival is the one that its place tells of (`_inherits` looks at that): it may be inherited from a turn of its run. A batch turn
+        of a run that was there before may have a place that was kept for it, where others have none.
         """
+        if placed.turn_class is TurnClass.BATCH and not placed.new_run:
+            return
         books = self.books
         arrived = placed.arrived if place.hold_reason is None else books.now - place.held_seconds
         mine = (books.flows[placed.flow] - 1, arrived - CLOCK_ERROR_SECONDS)

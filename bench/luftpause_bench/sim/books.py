@@ -73,7 +73,7 @@ class Books:
         answered = getattr(event, "attempt", 0) + isinstance(event, TurnReturned)
         answered = inf if isinstance(event, TurnAbandoned) else answered  # what is said of its turn was due before
         for decision in decisions:
-            heard = isinstance(event, ReplicaProbed) and isinstance(decision, Place)  # what was due before comes before all places
+            heard = isinstance(event, ReplicaProbed | Resync) and isinstance(decision, Place)  # what was due before comes before all places
             asked = isinstance(decision, Place | Held | Refuse) and decision.turn == mine and decision.attempt >= answered
             if not absorbed and (heard or asked):
                 self._absorb(event)
@@ -113,6 +113,7 @@ class Books:
         self.waiting.pop(entry.turn, None)
         self._count(entry, 1)
         self.kept.pop(entry.run_key, None)  # whichever of its branches it follows
+        entry.new_run = entry.run_key not in self.seen_runs
         if entry.generative:
             self.seen_runs.add(entry.run_key)
 

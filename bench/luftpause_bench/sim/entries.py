@@ -33,6 +33,7 @@ class Entry:
     reason: HoldReason | None = None
     told: float = 0.0  # when it was told this reason
     first_told: int = 0  # the event at which it was first held in this attempt
+    new_run: bool = False  # its place was the first of its run: it brought no place that was kept for it
     keeps_nothing: bool = False  # its run was ended meanwhile, or another engine is behind its replica's name
 
     @property

@@ -45,7 +45,7 @@ from luftpause.scheduler.core.settings import Settings
 from luftpause.scheduler.core.timing import Timer
 
 # What these tell was so before they came: who places a turn in ignorance of it sends it to nobody, or counts it in a report without it.
-TELLS_OF_BEFORE = frozenset({DataplaneLost, ReplicaProbed, ReplicaSuspected, ReplicaUnusable})
+TELLS_OF_BEFORE = frozenset({DataplaneLost, ReplicaProbed, ReplicaSuspected, ReplicaUnusable, Resync})
 
 
 def initial(settings: Settings, specs: Sequence[ReplicaSpec], now: float) -> State:
