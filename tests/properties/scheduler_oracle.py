@@ -154,6 +154,8 @@ class Oracle:
             turn.bound = "" if turn.bound == event.replica else turn.bound
             return
         turn.bound = turn.bound or (event.replica if turn.only == event.replica else "")
+        lane = self.runs[turn.run].lanes.get(turn.asked.model) if turn.run in self.runs else None
+        turn.returned = turn.resumes and lane is not None and lane.home == event.replica
         engine, flying = self.engines.get(event.replica), self.flying(event.replica)
         if engine is not None:
             engine.queue_cap = max(1, flying if engine.queue_cap is None else min(flying, engine.queue_cap))
@@ -381,7 +383,8 @@ class Oracle:
         lane = run.lanes.get(model) if run else None
         home = lane.home if lane else ""
         generating = any(t.replica and t.run == turn.run and t.asked.model == model for t in self.turns.values())
-        only = home if lane and (generating or lane.branches) else turn.bound
+        returned = any(t.returned and t.run == turn.run and t.asked.model == model for t in self.turns.values())
+        only = home if lane and (generating or lane.branches or returned) else turn.bound
         turn.only = only if self.settings.stickiness == "strict" else ""
         if turn.only in hoped:
             able = [only] if only in able else []  # one that has not been probed yet is waited for
@@ -407,7 +410,10 @@ class Oracle:
         lane = run.lanes.setdefault(turn.asked.model, Lane())
         lane.home = replica
         self.said.append(("place", name, turn.run, replica))
+        paused = len(lane.branches)
         self.end_branches(run, lane, turn)
+        turn.resumes = turn.only == replica and (turn.returned or len(lane.branches) < paused)
+        turn.returned = False
 
     def count_share(self, turn: Turn, replica: str) -> None:
         engine, share = self.engines[replica], self.settings.batch_min_share

@@ -41,6 +41,8 @@ class Turn:
     without: set[str]
     bound: str = ""  # to the home it was placed at, though that was full
     only: str = ""  # the home that it waits for, or was placed at
+    resumes: bool = False  # it went on from a pause of its lane, at the home
+    returned: bool = False  # and was given back by it as full
     replica: str = ""
     placed: float = 0.0
     followed: bool = False

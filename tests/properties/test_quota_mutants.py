@@ -13,7 +13,7 @@ from luftpause.scheduler.quota import admission, breaker, core, draft, ledger, r
 from tests.properties.test_quota import Quotas
 
 HUNT = settings(
-    max_examples=400, stateful_step_count=40, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
+    max_examples=4_000, stateful_step_count=40, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 

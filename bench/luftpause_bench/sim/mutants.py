@@ -54,7 +54,7 @@ MUTANTS: Final = (
     Mutant("no burst limit", "between two reports any number is placed", mutations.no_burst_limit, (0,)),
     Mutant("busy is forgotten", "an engine that said it is full is asked again at once", mutations.busy_is_forgotten, (0,)),
     Mutant("batch first", "held batch turns go before interactive ones", mutations.batch_first, (0,)),
-    Mutant("last come, first served", "within a caller the newest turn goes first", mutations.last_come_first_served, (0,)),
+    Mutant("last come, first served", "within a caller the newest turn goes first", mutations.last_come_first_served, (2,)),
     Mutant("busiest caller first", "the caller with most turns in flight goes first", mutations.busiest_caller_first, (0,)),
     Mutant("arrival not inherited", "a retry starts at the tail", mutations.arrival_not_inherited, (27,)),
     Mutant("no stickiness", "a paused or generating run goes anywhere", mutations.no_stickiness, (0,)),

@@ -192,10 +192,11 @@ class Facts(Generic[F]):
             self.tally.facts[kind] += 1
             self._send_soon(fact)
 
-    def _request(self, turn: Turn) -> None:
+    def _request(self, turn: Turn, now: float | None = None) -> None:
+        """`now`: one time for all that are asked for together, lest the rounding of their ages changes their order."""
         turn.asked_in = self._sessions
         run = turn.run or turn.ask.run  # once the scheduler named its run, it stays that run
-        now = self._clock()
+        now = self._clock() if now is None else now
         self.tally.facts["requested"] += 1
         self._send(self._words.requested(turn.ask, attempt=turn.attempt, run=run, arrived=turn.arrived, now=now, without=turn.without))
 

@@ -41,7 +41,7 @@ class Ledger(Facts[F]):
             self._say("run_ended", self._words.run_ended(run, principal, when, now))
         for turn in self._turns.values():
             if not turn.replica:
-                self._request(turn)
+                self._request(turn, now)
 
     def closed(self) -> None:
         """No session: nothing is sent and nothing kept for sending."""

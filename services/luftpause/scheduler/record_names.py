@@ -208,7 +208,6 @@ RULES: Final[dict[str, Hide | None]] = {
     "Engine.order": Names.pairs_with_lanes,
     "Queue.flows": KEYS,
     "Queue.heads": Names.seconds_of_pairs,
-    "Resyncing.ended": Names.ended,
     "State.turns": INSIDE,
     "State.runs": KEYS,
     "State.callers": KEYS,

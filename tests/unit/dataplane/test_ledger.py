@@ -335,6 +335,24 @@ def test_a_replica_that_has_no_key_here_was_not_tried() -> None:
     assert list(desk.sent[-1].turn_requested.without) == ["nobody-announced-it"]
 
 
+def test_turns_that_are_asked_for_together_keep_their_order_whatever_their_ages_round_to() -> None:
+    """Each look at the clock is a little later; ages are whole milliseconds."""
+    desk = Desk()
+    for number in range(20):
+        desk.ledger.ask(an_ask(f"t{number:02}"), Recorder())
+        desk.now += 0.00004
+
+    def clock() -> float:
+        desk.now += 0.0003
+        return desk.now
+
+    desk.ledger._clock = clock
+    desk.connect()
+    ages = [fact.turn_requested.age_ms for fact in desk.sent if fact.HasField("turn_requested")]
+    assert len(ages) == 20
+    assert ages == sorted(ages, reverse=True)
+
+
 def test_a_key_comes_from_the_environment_only() -> None:
     desk = Desk()
     desk.connect()
