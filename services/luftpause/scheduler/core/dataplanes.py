@@ -82,7 +82,7 @@ def open_gate(d: Draft) -> None:
 
 
 def _merge_run(d: Draft, dataplane: str, memory: RunMemory) -> None:
-    """Where several dataplanes remember a run, the higher turn_seq wins, lane by lane. `ended`: turns that this Hello does not list."""
+    """Where several dataplanes remember a run, the higher turn_seq wins, lane by lane; but a place that led to no answer wins nothing."""
     key = run_key(memory.principal, memory.run)
     run = d.runs.get(key)
     placed = memory.placed or memory.seen
