@@ -207,4 +207,6 @@ MUTANTS: Final = {
     "a router is taken for an engine": GuardMutant("routers", _policy(admits=lambda facts, replica, turn: guard._admits(
         facts, replace(replica, spec=replace(replica.spec, router=False)), turn)),
         rules.test_behind_a_router_the_rules_are_those_of_original),
+    "paused runs keep no place behind a router": GuardMutant("routers", _policy(reserve=lambda *_: 0.0), partial(
+        rules.test_a_paused_run_keeps_its_place_behind_a_router_alone, router=True)),
 }  # fmt: skip

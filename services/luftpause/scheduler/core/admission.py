@@ -98,6 +98,13 @@ def most_room(replicas: Sequence[Replica], kind: str, turn_class: int, home: str
     return best
 
 
+def reserve_seconds(settings: Settings, turn_class: TurnClass) -> float:
+    """So long a paused run keeps its place; 0: not at all."""
+    if turn_class is not TurnClass.INTERACTIVE:
+        return 0.0
+    return settings.reserve_seconds_max or float("inf")
+
+
 def room(replica: Replica, turn_class: int, settings: Settings) -> int:
     most = limit(replica, settings)
     if most >= UNLIMITED:

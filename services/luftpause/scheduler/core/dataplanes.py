@@ -127,7 +127,7 @@ def _merge_lane(d: Draft, dataplane: str, run: Run, memory: RunMemory, told: Lan
 
 def _merge_branches(d: Draft, dataplane: str, run: Run, memory: RunMemory, lane: Lane, told: LaneMemory) -> Lane:
     """The lane with the branches that it lacks: the report of an answer may have been lost with the last session."""
-    seconds = d.policy.reserve(d, memory.turn_class)
+    seconds = d.policy.reserve(d, memory.turn_class, lane.home)
     digests = {seen.id: seen.head_digest for seen in memory.tool_calls}
     for number, paused in enumerate(told.paused):
         if any(branch.ids == paused.ids or not set(branch.ids).isdisjoint(paused.ids) for branch in lane.branches):

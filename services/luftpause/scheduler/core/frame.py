@@ -52,7 +52,7 @@ class Policy(Struct, frozen=True, gc=False):
     that an event touched; `place_in_flow` orders a flow's turns and is fixed when a turn is first held. `opens` says whether a replica
     takes any turn of a queue (so that a full pool costs one question), `admits` whether it takes this one where `opens` agrees: None, or
     why not. A replica that opens for batch opens for interactive turns too. `choose` picks among replicas that admit the turn. `reserve`
-    is how long a paused branch holds a place: seconds, 0 not at all.
+    is how long a paused branch of that class holds a place on that replica: seconds, 0 not at all.
 
     `placed` and `ended` (None: not of interest) say what the policy learned when a turn comes to be in flight and when it no longer is, in
     whatever way: between two placements of one step, and also for turns that expire, come back, or are found in a Hello. `ended` is told
@@ -68,7 +68,7 @@ class Policy(Struct, frozen=True, gc=False):
     opens: Callable[[Facts, Replica, QueueKey], HoldReason | None]
     admits: Callable[[Facts, Replica, Turn], HoldReason | None]
     choose: Callable[[Facts, Turn, str, Sequence[Replica]], Replica]
-    reserve: Callable[[Facts, TurnClass], float]
+    reserve: Callable[[Facts, TurnClass, str], float]
     absorb: Callable[[Facts, Event], Learned] | None = None
     placed: Callable[[Facts, Turn], Learned] | None = None
     ended: Callable[[Facts, Turn, TurnFinished | None], Learned] | None = None

@@ -161,9 +161,10 @@ def _queue_reports(settings: Settings) -> int:
     return 2 if settings.probe_seconds >= SLOW_PROBES_SECONDS else 1
 
 
-def _no_reserve(facts: Facts, turn_class: TurnClass) -> float:
-    del facts, turn_class
-    return 0.0  # rule B keeps what paused interactive runs need
+def _reserve(facts: Facts, turn_class: TurnClass, home: str) -> float:
+    """Rule B keeps what paused interactive runs need. Behind a router nobody knows which engine has their prefixes: places are kept."""
+    replica = facts.replicas.get(home)
+    return admission.reserve_seconds(facts.settings, turn_class) if replica is not None and replica.spec.router else 0.0
 
 
 GUARD = Policy(
@@ -174,7 +175,7 @@ GUARD = Policy(
     opens=_opens,
     admits=_admits,
     choose=_choose,
-    reserve=_no_reserve,
+    reserve=_reserve,
     placed=placed,
     ended=ended,
     waits=waits,

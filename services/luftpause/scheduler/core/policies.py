@@ -36,10 +36,9 @@ def _choose(facts: Facts, turn: Turn, home: str, replicas: Sequence[Replica]) ->
     return admission.most_room(replicas, turn.kind, turn.turn_class, home, facts.settings)
 
 
-def _reserve(facts: Facts, turn_class: TurnClass) -> float:
-    if turn_class is not TurnClass.INTERACTIVE:
-        return 0.0
-    return facts.settings.reserve_seconds_max or float("inf")
+def _reserve(facts: Facts, turn_class: TurnClass, home: str) -> float:
+    del home
+    return admission.reserve_seconds(facts.settings, turn_class)
 
 
 ORIGINAL = Policy(

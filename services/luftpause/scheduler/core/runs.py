@@ -139,7 +139,7 @@ def ids_due(d: Draft, ids: tuple[tuple[float, IdKey], ...]) -> float:
 
 def pause(d: Draft, run: Run, lane: Lane, turn: Turn, now: float) -> Lane:
     """An answer of this lane ended in tool calls. Returns the lane with that branch, not stored."""
-    until = now + d.policy.reserve(d, turn.turn_class)
+    until = now + d.policy.reserve(d, turn.turn_class, lane.home)
     return add_branch(d, run, lane, Branch(turn.id, turn.answer_ids, now, turn.head_digest, until > now, until, turn.dataplane))
 
 

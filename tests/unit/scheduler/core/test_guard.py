@@ -394,6 +394,18 @@ def test_behind_a_router_the_rules_are_those_of_original() -> None:
         assert isinstance(core.ask(f"b{number}.0"), Place)
 
 
+@pytest.mark.parametrize("router", [True, False])
+def test_a_paused_run_keeps_its_place_behind_a_router_alone(router: bool) -> None:
+    core = Core(ReplicaSpec("a", "http://a", ("m",), max_in_flight=2, router=router), kv_tokens=None)
+    core.ask("a.0", turn_class=INTERACTIVE)
+    core.end("a.0")
+    assert isinstance(core.ask("b.0"), Place)
+    third = core.ask("c.0")
+    assert isinstance(third, Held if router else Place)
+    assert not isinstance(third, Held) or third.reason is HoldReason.RESERVED
+    assert isinstance(core.ask("a.1", turn_class=INTERACTIVE), Place if router else Held)
+
+
 def test_a_caller_with_many_runs_there_waits_for_one_with_few() -> None:
     core = Core(kv_tokens=2500)
     core.ask("a.0", tokens=1000, caller="many")
