@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from luftpause.kit.config import Config, Section
+from luftpause.kit.config import Config
+from luftpause.kit.config_base import Section
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 
@@ -26,7 +27,8 @@ names every mistake with its line.
 - **Variables.** `${VAR}` in a value is replaced by the environment variable; unset is an error. `${VAR:-default}` has a default. `$$` is a
   plain `$`. Within `{ }` and `[ ]` such a value must be quoted.
 - **Overrides.** `LUFTPAUSE_<SECTION>__<KEY>` (two underscores) sets a single value over the file's: `LUFTPAUSE_DATAPLANE__PORT=9090`.
-  Sections: SCHEDULER, DATAPLANE, RUNTIME, LOG. Lists and mappings are set in the file only. Names without two underscores are reserved.
+  Sections: SCHEDULER, DATAPLANE, RUNTIME, GOVERNOR, LOG. Lists and mappings are set in the file only. Names without two underscores are
+  reserved.
 - **Secrets.** Keys stand in environment variables only; the file names them (`api_key_env`).
 - **Changes.** `replicas` is read again when the file has changed (once it has stopped changing, about two seconds) and on SIGHUP, by the
   scheduler and by `luftpause up`. Turns in flight stay where they are. A file with a mistake is not taken: the log names it with its line,
@@ -50,7 +52,7 @@ dataplane:
 
 Examples for each kind of replica: [operations](operations.md#replicas).
 
-This page is generated from the models in `services/luftpause/kit/config.py` by `python tools/generate_docs.py`.
+This page is generated from the models in `services/luftpause/kit/config.py` and `config_governor.py` by `python tools/generate_docs.py`.
 """
 
 
@@ -72,7 +74,15 @@ def _nested(model: type[Section], path: str) -> Iterator[str]:
     for name, field in model.model_fields.items():
         inner = _inner_model(field.annotation)
         if inner is not None:
-            yield f"\n### `{path}.{name}.<name>`\n\n{(inner.__doc__ or '').strip()}\n{_table(inner)}"
+            where = f"{path}.{name}{_step(field.annotation)}"
+            yield f"\n### `{where}`\n\n{(inner.__doc__ or '').strip()}\n{_table(inner)}"
+            yield from _nested(inner, where)
+
+
+def _step(annotation: Any) -> str:
+    """How an entry is reached: of a mapping by its name, of a list by its place, a section as it is."""
+    origins = {get_origin(each) for each in (annotation, *get_args(annotation))}
+    return ".<name>" if dict in origins else "[]" if tuple in origins else ""
 
 
 def _table(model: type[Section]) -> str:
@@ -87,8 +97,8 @@ def _default(field: FieldInfo) -> str:
     value: Any = field.default
     if value is PydanticUndefined:
         return "required"
-    if value is None:
-        return "not given"
+    if value is None or isinstance(value, Section):
+        return "not given" if value is None else "as below"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, tuple):

@@ -1,32 +1,22 @@
 """Which settings does each service have, and what are their defaults?
 
-`kit.config_file` reads them from `luftpause.yaml` and the environment. `docs/configuration.md` is generated from here.
+The governor's stand in `config_governor`. `kit.config_file` reads all from `luftpause.yaml` and the environment. `docs/configuration.md`
+is generated from here.
 """
 
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from luftpause.kit.config_base import URL_PATTERN, Count, Name, Port, Seconds, Section, Url
+from luftpause.kit.config_governor import PROFILES, GovernorConfig, ReplicaQuotaConfig
 from luftpause.kit.errors import ConfigError
 from luftpause.kit.urls import base_url
-
-NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-URL_PATTERN: Final = r"^https?://[^\s]+$"
-Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
-Url = Annotated[str, StringConstraints(pattern=URL_PATTERN)]
-Seconds = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=0)]
-Port = Annotated[int, Field(ge=0, le=65535)]
-
 
 APIS_HELP: Final = (
     "Formats it serves: chat, completions, responses, messages, embeddings; not given: found out by requests that it can't act on."
 )
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class ReplicaConfig(Section):
@@ -56,6 +46,22 @@ class ReplicaConfig(Section):
     )
     api_key_env: str | None = Field(default=None, description="Environment variable that holds its API key.")
     apis: tuple[str, ...] | None = Field(default=None, description=APIS_HELP)
+    quota: ReplicaQuotaConfig | None = Field(
+        default=None, description="For a hosted API: whose allowance its turns use; a target's or a profile's name, or settings as below."
+    )
+    on_limit: Literal["hold", "pass"] = Field(
+        default="hold", description="With a `quota`: after a 429 the turn waits for its window and goes again, or the client gets it."
+    )
+    fallback: tuple[str, ...] = Field(
+        default=(), description="With a `quota`: models, best first, that a run goes on with while the quota of its own is about to end."
+    )
+
+    @model_validator(mode="after")
+    def _limits_have_a_quota(self) -> Self:
+        lost = sorted(self.model_fields_set & {"on_limit", "fallback"})
+        if self.quota is None and lost:
+            raise ValueError(f"{', '.join(lost)} has no effect without `quota`; say whose allowance this replica uses")
+        return self
 
     @field_validator("load_from")
     @classmethod
@@ -351,6 +357,7 @@ class Config(Section):
     scheduler: SchedulerConfig = Field(default=SchedulerConfig(), description="The scheduler.")
     dataplane: DataplaneConfig = Field(default=DataplaneConfig(), description="The proxy.")
     runtime: RuntimeConfig = Field(default=RuntimeConfig(), description="The MCP server.")
+    governor: GovernorConfig = Field(default=GovernorConfig(), description="The rate governor: shared quotas of hosted APIs.")
     auth: AuthConfig = Field(default=AuthConfig(), description="Who may call.")
     log: LogConfig = Field(default=LogConfig(), description="Logs of all services.")
 
@@ -360,4 +367,18 @@ class Config(Section):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two replicas are named {', '.join(twice)}; each needs a name of its own")
+        return self
+
+    @model_validator(mode="after")
+    def _quotas_are_known(self) -> Self:
+        targets = self.governor.targets
+        for replica in self.replicas:
+            quota = replica.quota
+            if quota is None:
+                continue
+            if quota.target is not None and quota.target not in targets and quota.target not in PROFILES:
+                known = ", ".join([*sorted(targets), *PROFILES])
+                raise ValueError(f"replica {replica.name}: its quota {quota.target!r} is no target and no profile; known: {known}")
+            if quota.target not in targets and replica.name in targets:
+                raise ValueError(f"replica {replica.name} has a quota of its own, and so has a target of that name; rename one of them")
         return self

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from luftpause.kit import yaml_text
-from luftpause.kit.config import NAME_PATTERN, URL_PATTERN, Config, Section
+from luftpause.kit.config import Config
+from luftpause.kit.config_base import NAME_PATTERN, URL_PATTERN, Section
 from luftpause.kit.errors import ConfigError
 from luftpause.kit.yaml_text import Parsed, path_text
 
@@ -209,9 +210,10 @@ def _item(annotation: Any) -> Any:
 
 
 def _model(annotation: Any) -> type[Section] | None:
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        return annotation
-    return None
+    """The section that this is, or may be."""
+    if get_origin(annotation) in {Union, types.UnionType}:
+        return next((found for each in get_args(annotation) if (found := _model(each)) is not None), None)
+    return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
 
 
 def _scalar(annotation: Any) -> bool:

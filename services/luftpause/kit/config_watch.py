@@ -13,7 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from luftpause.kit.config import Config, Section
+from luftpause.kit.config import Config
+from luftpause.kit.config_base import Section
 from luftpause.kit.config_file import load
 from luftpause.kit.errors import ConfigError
 from luftpause.kit.logs import Log

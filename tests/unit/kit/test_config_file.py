@@ -68,7 +68,7 @@ def test_values_are_read(tmp_path: Path) -> None:
                 "the first a letter or digit"
             ),
         ),
-        ("- a\n", "luftpause.yaml:1: must be a mapping of replicas, scheduler, dataplane, runtime, auth, log"),
+        ("- a\n", "luftpause.yaml:1: must be a mapping of replicas, scheduler, dataplane, runtime, governor, auth, log"),
         (
             "dataplane:\n  port: ${PORT}\n",
             "luftpause.yaml:2: dataplane.port: the environment variable PORT is not set; set it, or write ${PORT:-default}",
@@ -135,7 +135,7 @@ def test_a_long_list_of_mistakes_is_cut(tmp_path: Path) -> None:
         (b"log: {level: \xff}\n", "luftpause.yaml: is not UTF-8 text: invalid start byte"),
         (b"log: \x00\n", "luftpause.yaml: not valid YAML: special characters are not allowed"),
         (b"a: 1\n---\nb: 2\n", "luftpause.yaml:2: not valid YAML: but found another document"),
-        (b"just words\n", "luftpause.yaml:1: must be a mapping of replicas, scheduler, dataplane, runtime, auth, log"),
+        (b"just words\n", "luftpause.yaml:1: must be a mapping of replicas, scheduler, dataplane, runtime, governor, auth, log"),
         (b"log: !!python/object:os.system {}\n", "luftpause.yaml:1: not valid YAML: could not determine a constructor for the tag"),
         (b"log: 2024-99-99\n", "luftpause.yaml: not valid YAML: month must be in 1..12"),
         (b"\tlog: x\n", "luftpause.yaml:1: not valid YAML: a tab at the beginning; YAML is indented with spaces"),
