@@ -13,7 +13,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from luftpause.dataplane.api import make_api, methods_of
-from luftpause.dataplane.collecting import IdleCollector
+from luftpause.dataplane.collecting import Collecting
 from luftpause.dataplane.door import Door
 from luftpause.dataplane.http import Conn, protocol_of
 from luftpause.dataplane.link import SessionLink
@@ -133,9 +133,7 @@ class Dataplane:
 
     def collect_when_idle(self) -> None:
         """From now on garbage is collected when no turn runs; for a process of which this is the main part."""
-        collector = IdleCollector(self.sweep, lambda: not self.relay.turns)
-        collector.start()
-        self.sweep.watch(collector)
+        self.sweep.watch(Collecting(self.sweep, lambda: not self.relay.turns))
 
     async def stop(self, now: asyncio.Event) -> None:
         """Refuse what is held, let streams finish for `stop_grace_seconds` or until `now`, then end them."""

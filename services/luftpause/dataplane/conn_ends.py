@@ -81,6 +81,7 @@ class ConnEnds(asyncio.Protocol):
         self._phase = CLOSING
         self._leave()
         self.let_go()
+        self._reader.close()
 
     def pause_writing(self) -> None:
         self._slow_bytes = self._transport.get_write_buffer_size()

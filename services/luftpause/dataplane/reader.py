@@ -76,6 +76,10 @@ class Reader:
         if self._known is not None:
             self._parser = None
 
+    def close(self) -> None:
+        """Nothing more comes. It and its parser know each other: without this both would wait for the garbage collector."""
+        self._parser = None
+
     def feed(self, data: bytes) -> Rejection | None:
         """Raises nothing; after a rejection the connection is of no further use."""
         if self._known is not None and not self.begun:

@@ -1,5 +1,6 @@
 """Does the reader of requests agree with itself however a request is cut, and keep its limits?"""
 
+import gc
 import tracemalloc
 
 from hypothesis import given, settings
@@ -125,3 +126,11 @@ def test_what_is_wrong_behind_a_request_does_not_spoil_it() -> None:
     found = Reader(4096, 20).feed(b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n")
     assert isinstance(found, Rejection)
     assert found.status == 405
+
+
+def test_a_reader_that_is_closed_needs_no_garbage_collector() -> None:
+    reader = Reader(65_536, 128)
+    assert reader.feed(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n") is None
+    assert gc.is_tracked(reader)
+    reader.close()
+    assert not [each for each in gc.get_referrers(reader) if type(each).__name__ in {"HttpRequestParser", "method"}]
