@@ -268,6 +268,9 @@ class UpstreamConfig(Section):
     tool_seconds_max: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="Time-out of a call; not given: the runtime's."
     )
+    calls_max: Annotated[int, Field(ge=1)] = Field(
+        default=256, description="Most calls to it at once; others wait their turn, and their time-out begins after that."
+    )
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

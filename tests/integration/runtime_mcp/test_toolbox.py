@@ -51,11 +51,12 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def toolbox(kind: str, folder: Path, **settings: Any) -> AsyncGenerator[tuple[Tools, Bench]]:
+async def toolbox(kind: str, folder: Path, calls_max: int = 256, **settings: Any) -> AsyncGenerator[tuple[Tools, Bench]]:
     bench = Bench(kind, folder)
     await bench.start()
     try:
-        async with Tools(RuntimeConfig(servers={"up": bench.config}, **settings)) as tools:
+        server = bench.config.model_copy(update={"calls_max": calls_max})
+        async with Tools(RuntimeConfig(servers={"up": server}, **settings)) as tools:
             await until(lambda: bool(tools.tools()))
             yield tools, bench
     finally:
@@ -92,6 +93,17 @@ async def test_all_pages_are_read_and_calls_reach_their_tool(kind: str, tmp_path
             "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
         )
         assert (tools.servers()[0].connected, tools.servers()[0].tools) == (True, 14)
+
+
+async def test_a_server_gets_only_so_many_calls_at_once_and_the_others_keep_their_time(tmp_path: Path):
+    async with toolbox("http", tmp_path, tool_seconds_max=2, calls_max=2) as (tools, bench):
+        found = await asyncio.gather(*(tools.call("slow", {"seconds": 0.5}) for _ in range(10)))
+        assert found == [ToolResult("slept")] * 10
+        running = most = 0
+        for line in bench.recorded():
+            running += 1 if line == "start slow" else -1
+            most = max(most, running)
+        assert most == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -57,6 +57,7 @@ class Supervisor:
         self._was_up = False
         self._stopping = False
         self._calls = 0
+        self._turn = asyncio.Semaphore(config.calls_max)
         self._notes: dict[str, str] = {}
         self._refusals = http.Refusals()
         self._log = Log("runtime.tools")
@@ -82,14 +83,15 @@ class Supervisor:
 
     async def call(self, tool: str, arguments: Json, traceparent: str) -> ToolResult:
         """Errors and time-outs are failed results. A call that may have reached the server is never made again."""
-        self._calls += 1
-        try:
-            async with asyncio.timeout(self._seconds_max):
-                return await self._call_known(tool, arguments, traceparent)
-        except TimeoutError:
-            return _failed(f"{tool} gave no answer within {self._seconds_max:g} s; it may have happened all the same")
-        finally:
-            self._calls -= 1
+        async with self._turn:
+            self._calls += 1
+            try:
+                async with asyncio.timeout(self._seconds_max):
+                    return await self._call_known(tool, arguments, traceparent)
+            except TimeoutError:
+                return _failed(f"{tool} gave no answer within {self._seconds_max:g} s; it may have happened all the same")
+            finally:
+                self._calls -= 1
 
     async def _call_known(self, tool: str, arguments: Json, traceparent: str) -> ToolResult:
         for last in (False, True):
