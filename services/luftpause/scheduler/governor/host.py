@@ -1,0 +1,161 @@
+"""How do those who want quota reach `govern`, and how do its decisions reach them?
+
+Events are handled in the order of their coming, each to its end before the next one. Nothing is awaited in between.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from luftpause.kit.clock import Clock, monotonic
+from luftpause.kit.errors import LuftpauseError
+from luftpause.kit.logs import Log
+from luftpause.scheduler.quota import core
+from luftpause.scheduler.quota.decisions import Decision, Grant, Refuse, Step
+from luftpause.scheduler.quota.events import Event, LeaseReleased, QuotaWanted, QuotaWithdrawn, Tick
+from luftpause.scheduler.quota.model import State
+
+TICK_SECONDS_MIN: Final = 0.001  # a `wake_at` in the past must not become a busy loop
+
+Answer = Callable[[Grant | Refuse], None]
+Listener = Callable[[Decision], None]
+
+log = Log("governor")
+
+
+class GovernorFailedError(LuftpauseError):
+    """The core raised on an event, so its state can't be trusted."""
+
+    def __init__(self, event: str, error: Exception) -> None:
+        super().__init__(
+            f"the rate governor stopped: its core failed on {event} ({type(error).__name__}: {error}). "
+            "Start the scheduler again, and please report this with the log line before it.",
+            code="governor_failed",
+        )
+
+
+class Governor:
+    """Owns the state. Everything happens on one event loop; answers and listeners are called there and must neither block nor raise."""
+
+    def __init__(self, state: State, *, clock: Clock = monotonic, govern: Callable[[State, Event], Step] = core.govern) -> None:
+        self.state = state
+        self._clock = clock
+        self._govern = govern
+        self._inbox: deque[Event] = deque()
+        self._working = False
+        self._answers: dict[tuple[str, str], list[Answer]] = {}  # by target and want
+        self._listeners: list[Listener] = []
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
+        self._failed: asyncio.Future[None] | None = None
+        self._failure: GovernorFailedError | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_at: float | None = state.due.first()[0] if state.due else None
+
+    @property
+    def now(self) -> float:
+        """Seconds on its clock, for the `now` of events."""
+        return self._clock()
+
+    # ---- in
+
+    def want(self, event: QuotaWanted, answer: Answer) -> None:
+        """Ask for quota. `answer` is called exactly once, maybe before this returns; never after `withdraw`."""
+        self._answers.setdefault((event.target, event.want), []).append(answer)
+        self.post(event)
+
+    def withdraw(self, target: str, want: str) -> None:
+        """Nobody waits for this want any more: no answer comes, and a lease granted meanwhile is given back."""
+        if self._answers.pop((target, want), None) is not None:
+            self.post(QuotaWithdrawn(self.now, target, want))
+
+    def post(self, event: Event) -> None:
+        """Tell it what happened. What follows is done when this returns, unless it was called by an answer or a listener: then soon."""
+        self._inbox.append(event)
+        self._work()
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Hear every decision from now on; returns the way to stop."""
+        self._listeners.append(listener)
+
+        def stop() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return stop
+
+    # ---- the loop
+
+    async def run(self) -> None:
+        """Let what is due happen, until cancelled. Raises GovernorFailedError."""
+        self._loop = asyncio.get_running_loop()
+        self._failed = self._loop.create_future()
+        try:
+            self.advance()
+            if self._failure is not None:
+                raise self._failure
+            await self._failed
+        finally:
+            self._loop = self._failed = None
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def advance(self) -> float | None:
+        """Let happen what is due by now; when the next thing is, on its clock. For a test or a simulator that has no running loop."""
+        if self._wake_at is not None and self._clock() >= self._wake_at:
+            self._inbox.append(Tick(self._clock()))
+        self._work()
+        return self._wake_at
+
+    def _work(self) -> None:
+        if self._working or self._failure is not None:
+            return
+        self._working = True
+        try:
+            while self._inbox:
+                self._take(self._inbox.popleft())
+        finally:
+            self._working = False
+        self._arm()
+
+    def _take(self, event: Event) -> None:
+        try:
+            step = self._govern(self.state, event)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the state is not that of this event
+            log.exception("the core failed", event_type=type(event).__name__)
+            self._failure = GovernorFailedError(type(event).__name__, error)
+            self._inbox.clear()
+            if self._failed is not None and not self._failed.done():
+                self._failed.set_exception(self._failure)
+            return
+        self.state, self._wake_at = step.state, step.wake_at
+        for decision in step.decisions:
+            self._carry_out(decision)
+
+    def _carry_out(self, decision: Decision) -> None:
+        if isinstance(decision, Grant | Refuse):
+            answers = self._answers.pop((decision.target, decision.want), None)
+            if answers is None and isinstance(decision, Grant):
+                self._inbox.append(LeaseReleased(self.now, decision.target, decision.want, decision.fence))
+            for answer in answers or ():
+                answer(decision)
+        for listener in tuple(self._listeners):
+            listener(decision)
+
+    # ---- time
+
+    def _arm(self) -> None:
+        """An earlier timer stays and looks again."""
+        if self._loop is None or self._wake_at is None:
+            return
+        due = self._loop.time() + max(TICK_SECONDS_MIN, self._wake_at - self._clock())
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self.advance()
