@@ -28,8 +28,9 @@ from luftpause.scheduler.quota.events import (
     Tick,
 )  # fmt: skip
 from luftpause.scheduler.quota.headers import LimitKind
-from luftpause.scheduler.quota.model import Light, Mode, ScopeSpec, Settings, State, Target, TargetSpec
+from luftpause.scheduler.quota.model import Light, Mode, Settings, State, Target
 from luftpause.scheduler.quota.samples import Sample
+from luftpause.scheduler.quota.specs import ScopeSpec, TargetSpec
 from tests.properties.quota_oracle import Oracle
 
 SPEC = TargetSpec(

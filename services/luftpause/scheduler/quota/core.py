@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from luftpause.scheduler.quota import breaker, cascade, ledger
 from luftpause.scheduler.quota.admission import floor_spent, in_order, pace, promotion_due, shut
 from luftpause.scheduler.quota.decisions import Decision, Refuse, RefuseCode, Step
-from luftpause.scheduler.quota.draft import Draft, freeze, join, leave, lend, thaw
+from luftpause.scheduler.quota.draft import Draft, freeze, leave, lend, thaw
 from luftpause.scheduler.quota.events import (
     AnswerReported,
     Event,
@@ -27,9 +27,10 @@ from luftpause.scheduler.quota.events import (
     TargetEnabled,
     Tick,
 )  # fmt: skip
-from luftpause.scheduler.quota.model import STANDING, Mode, Settings, State, Target, TargetSpec, Waiter
+from luftpause.scheduler.quota.model import STANDING, Mode, Origin, Settings, State, Target, Waiter
 from luftpause.scheduler.quota.reports import expire, observed, released, renewed, reported
-from luftpause.scheduler.quota.wishes import forget_retries, grant, hopeless, known, wanted, withdrawn
+from luftpause.scheduler.quota.specs import TargetSpec
+from luftpause.scheduler.quota.wishes import fit_waiters, forget_retries, grant, hopeless, wanted, withdrawn
 
 
 def initial(settings: Settings, now: float, workflows: Mapping[str, cascade.Workflow] | None = None) -> State:
@@ -125,11 +126,13 @@ def _configured(d: Draft, event: TargetConfigured) -> None:
         if scope is None or scope.spec.kind != spec.kind:
             d.scopes[spec.name] = ledger.fresh(spec, d.now)
         else:  # what a provider has said counts until the configuration says another figure
-            d.scopes[spec.name] = replace(scope, spec=spec, limit=spec.limit if spec.limit != old[spec.name].limit else scope.limit)
-    if kept and set(kept) != set(d.scopes):
-        for waiter in [d.waiters[want] for want in sorted(d.waiters)]:
-            leave(d, waiter)
-            join(d, replace(waiter, cost=(cost := known(d, waiter.cost)), scopes=tuple(name for name, _ in cost)))
+            was = old.get(spec.name)
+            limit = spec.limit if was is None or spec.limit != was.limit else scope.limit
+            d.scopes[spec.name] = replace(scope, spec=spec, limit=limit, origin=Origin.CONFIGURED)
+    if event.spec.learns is not None:
+        d.scopes |= {name: scope for name, scope in kept.items() if scope.origin is not Origin.CONFIGURED and name not in d.scopes}
+    if kept and {(name, scope.spec.counts) for name, scope in kept.items()} != {(name, s.spec.counts) for name, s in d.scopes.items()}:
+        fit_waiters(d)
 
 
 def _enabled(d: Draft, event: TargetEnabled) -> None:

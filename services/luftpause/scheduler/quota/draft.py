@@ -6,7 +6,8 @@ from msgspec.structs import replace
 from luftpause.scheduler.core.sorted_set import SortedSet
 from luftpause.scheduler.quota import ledger
 from luftpause.scheduler.quota.decisions import Decision
-from luftpause.scheduler.quota.model import Lease, Line, LineKey, Mode, Settings, State, Tables, Target, TargetSpec, Waiter
+from luftpause.scheduler.quota.model import Lease, Line, LineKey, Mode, Settings, State, Tables, Target, Waiter
+from luftpause.scheduler.quota.specs import TargetSpec
 
 NO_LINE = Line()
 NOBODY_WAITS: SortedSet[tuple[int, str]] = SortedSet()

@@ -5,8 +5,9 @@ from typing import Literal
 from msgspec import Struct
 
 from luftpause.scheduler.quota.headers import LimitKind
-from luftpause.scheduler.quota.model import Cost, TargetSpec
+from luftpause.scheduler.quota.model import Cost
 from luftpause.scheduler.quota.samples import Sample
+from luftpause.scheduler.quota.specs import TargetSpec
 
 
 class Happened(Struct, frozen=True, gc=False, tag=True, tag_field="event", omit_defaults=True):

@@ -7,8 +7,9 @@ from math import exp, floor, inf
 
 from msgspec.structs import replace
 
-from luftpause.scheduler.quota.model import Light, Scope, ScopeSpec, Settings
+from luftpause.scheduler.quota.model import Light, Scope, Settings
 from luftpause.scheduler.quota.samples import Sample
+from luftpause.scheduler.quota.specs import ScopeSpec
 
 NEAR = 1e-6  # units: so far sums of fractions may be off
 PACE_PART_MIN = 0.02  # the last moments of a window are no reason to call nothing "full"

@@ -5,12 +5,12 @@ Times are seconds on the host's monotonic clock. Nothing is shared between targe
 
 from enum import Enum
 from math import inf
-from typing import Literal
 
 from immutables import Map
 from msgspec import Struct
 
 from luftpause.scheduler.core.sorted_set import SortedSet
+from luftpause.scheduler.quota.specs import ScopeSpec, TargetSpec
 
 Cost = tuple[tuple[str, float], ...]  # units per scope, by name
 CLASSES = 3  # P0 critical, P1 standard, P2 background
@@ -52,50 +52,19 @@ class Settings(Struct, frozen=True, gc=False):
     waiters_max: int = 10_000  # per target
     steps_max: int = 64  # grants and refusals per step
     expiries_max: int = 1_000  # per step
-
-
-class ScopeSpec(Struct, frozen=True, gc=False):
-    """
-    One limit. `fixed`: `limit` units per window, then all at once anew; `bucket`: refilled all the time; `concurrent`: at once.
-
-    `charge`: whether the provider debits what was used or what was asked for. `burst`: capacity of a bucket, as a part of `limit`.
-    `green`, `red`: health at which the light changes. `protect`: least part that a class leaves to better ones. `floor`: the part that P2
-    gets in any case. `declared_demand`: units per second that P0 is known to want. ValueError: a figure makes no sense.
-    """
-
-    name: str
-    kind: Literal["fixed", "bucket", "concurrent"]
-    limit: float
-    window_seconds: float = 60.0
-    charge: Literal["actual", "reserved"] = "actual"
-    burst: float = 1.0
-    green: float = 0.40
-    red: float = 0.15
-    protect: tuple[float, float, float] = (0.0, 0.05, 0.25)
-    floor: float = 0.05
-    declared_demand: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not (0 < self.limit < inf and 0 < self.window_seconds < inf and 0 < self.burst <= 1):
-            raise ValueError(f"scope {self.name!r}: limit and window_seconds must be above 0 and finite, burst above 0 and at most 1")
-        if not (0 <= self.red <= self.green <= 1 and 0 <= self.floor <= 1 and 0 <= self.declared_demand < inf):
-            raise ValueError(f"scope {self.name!r}: 0 <= red <= green <= 1, floor from 0 to 1, declared_demand not below 0")
-        if any(not 0 <= part <= 1 for part in self.protect):
-            raise ValueError(f"scope {self.name!r}: protect has a part from 0 to 1 for each class")
-
-
-class TargetSpec(Struct, frozen=True, gc=False):
-    """What shares one allowance. `penalty_seconds`: what its unannounced limits cost at least (GitHub: 60); 0: not known."""
-
-    name: str
-    scopes: tuple[ScopeSpec, ...]
-    penalty_seconds: float = 0.0
+    learned_max: int = 32  # scopes of a target that appear from answers
 
 
 class Light(Enum):
     GREEN = "green"
     AMBER = "amber"
     RED = "red"
+
+
+class Origin(Enum):
+    CONFIGURED = "configured"
+    GUESSED = "guessed"
+    LEARNED = "learned"
 
 
 class Mode(Enum):
@@ -110,7 +79,11 @@ STANDING = frozenset({Mode.OPEN, Mode.HALF_OPEN, Mode.DISABLED})  # waiting then
 
 
 class Scope(Struct, frozen=True, gc=False):
-    """The ledger of one limit. `remaining` as of `at`; `out`: units of leases that are not settled."""
+    """
+    The ledger of one limit. `remaining` as of `at`; `out`: units of leases that are not settled.
+
+    `origin`: configured, learned from answers, or learned and what kind of limit it is has shown.
+    """
 
     spec: ScopeSpec
     limit: float
@@ -125,6 +98,7 @@ class Scope(Struct, frozen=True, gc=False):
     demand: tuple[float, float, float] = (0.0, 0.0, 0.0)  # decaying sums of what was wanted
     demand_at: float = 0.0
     paced: tuple[float, float, float] = (0.0, 0.0, 0.0)  # when a class may next
+    origin: Origin = Origin.CONFIGURED
 
 
 class Breaker(Struct, frozen=True, gc=False):
@@ -166,6 +140,7 @@ class Waiter(Struct, frozen=True, gc=False):
     lease_seconds: float
     number: int  # of its arrival
     scopes: tuple[str, ...]
+    asked: Cost  # as it was wanted; `cost` is of the scopes that are there
     unblocked_at: float  # what the target's clock of unblocked time showed
 
 

@@ -2,14 +2,14 @@
 
 from math import inf, isfinite
 
-from luftpause.scheduler.quota import breaker, ledger
+from luftpause.scheduler.quota import breaker, learning, ledger
 from luftpause.scheduler.quota.decisions import Expired, Stale
 from luftpause.scheduler.quota.draft import Draft, end_lease, renew
 from luftpause.scheduler.quota.events import AnswerReported, LeaseReleased, LeaseRenewed, LimitsObserved
 from luftpause.scheduler.quota.headers import LimitKind
-from luftpause.scheduler.quota.model import Lease
+from luftpause.scheduler.quota.model import Lease, Origin, Scope
 from luftpause.scheduler.quota.samples import Sample
-from luftpause.scheduler.quota.wishes import earn_retry
+from luftpause.scheduler.quota.wishes import earn_retry, fit_waiters, known
 
 
 def expire(d: Draft, lease: Lease) -> None:
@@ -65,7 +65,7 @@ def reported(d: Draft, event: AnswerReported) -> None:
 
 def _settle_cost(d: Draft, lease: Lease, event: AnswerReported, told: set[str]) -> None:
     """What was used, where no sample says what is left. Unknown: what was reserved. A request that is too large was not served."""
-    actual = dict(event.actual)
+    actual = dict(known(d, event.actual))
     for name, reserved in lease.cost:
         scope = d.scopes.get(name)
         if scope is None:
@@ -81,12 +81,22 @@ def observed(d: Draft, event: LimitsObserved) -> None:
 
 
 def _sample(d: Draft, samples: tuple[Sample, ...], granted: float) -> set[str]:
-    """The scopes of which the provider has said what remains."""
+    """The scopes of which the provider has said what remains. One that nobody knew may appear."""
     told: set[str] = set()
     for sample in samples:
-        scope = d.scopes.get(sample.scope)
+        scope = d.scopes.get(sample.scope) or _appeared(d, sample)
         if scope is not None:
-            d.scopes[sample.scope] = ledger.sampled(scope, sample, d.now, granted)
+            d.scopes[sample.scope] = ledger.sampled(learning.refit(scope, sample), sample, d.now, granted)
             if sample.remaining is not None:
                 told.add(sample.scope)
     return told
+
+
+def _appeared(d: Draft, sample: Sample) -> Scope | None:
+    if d.spec.learns is None or sum(scope.origin is not Origin.CONFIGURED for scope in d.scopes.values()) >= d.settings.learned_max:
+        return None
+    scope = learning.appears(d.spec.learns, sample, d.now)
+    if scope is not None:
+        d.scopes[sample.scope] = scope
+        fit_waiters(d)
+    return scope

@@ -3,6 +3,7 @@
 from math import inf, isfinite
 
 from immutables import Map
+from msgspec.structs import replace
 
 from luftpause.scheduler.quota import ledger
 from luftpause.scheduler.quota.decisions import Grant, Refuse, RefuseCode
@@ -14,7 +15,23 @@ Refusal = tuple[RefuseCode, str]
 
 
 def known(d: Draft, cost: Cost) -> Cost:
-    return tuple(sorted((name, units) for name, units in cost if name in d.scopes))
+    """What the scopes that are there take of it: by their own name, else by the first name that they count."""
+    asked, found = dict(cost), list[tuple[str, float]]()
+    for name, scope in d.scopes.items():
+        units = asked.get(name)
+        if units is None:
+            units = next((asked[unit] for unit in scope.spec.counts if unit in asked), None)
+        if units is not None:
+            found.append((name, units))
+    return tuple(sorted(found))
+
+
+def fit_waiters(d: Draft) -> None:
+    """Other scopes are there than were: who waits, waits for what it costs of these."""
+    for waiter in sorted(d.waiters.values(), key=lambda one: one.number):
+        leave(d, waiter)
+        cost = known(d, waiter.asked)
+        join(d, replace(waiter, cost=cost, scopes=tuple(name for name, _ in cost)))
 
 
 def wanted(d: Draft, event: QuotaWanted) -> None:
@@ -23,19 +40,19 @@ def wanted(d: Draft, event: QuotaWanted) -> None:
         d.decisions.append(grant(d, lease))
     if lease is not None or event.want in d.waiters:
         return
-    refusal = _mistake(d, event) or _unpayable(d, event)
+    cost = known(d, event.cost)
+    refusal = _mistake(event) or _too_large(d, cost) or _unpayable(d, event)
     if refusal is not None:
         d.decisions.append(Refuse(d.spec.name, event.want, *refusal))
         return
-    cost = known(d, event.cost)
     for name, units in cost:
         d.scopes[name] = ledger.wanted(d.scopes[name], event.priority, units, d.now)
     d.number += 1
     names = tuple(name for name, _ in cost)
-    join(d, Waiter(event.want, event.caller, event.priority, cost, event.lease_seconds, d.number, names, d.unblocked))
+    join(d, Waiter(event.want, event.caller, event.priority, cost, event.lease_seconds, d.number, names, event.cost, d.unblocked))
 
 
-def _mistake(d: Draft, event: QuotaWanted) -> Refusal | None:
+def _mistake(event: QuotaWanted) -> Refusal | None:
     if not 0 <= event.priority < CLASSES:
         return RefuseCode.BAD_PRIORITY, f"priority is {event.priority}; give 0 (critical), 1 (standard) or 2 (background)"
     if len({name for name, _ in event.cost}) < len(event.cost):
@@ -45,7 +62,7 @@ def _mistake(d: Draft, event: QuotaWanted) -> Refusal | None:
             return RefuseCode.BAD_COST, f"the cost for {name!r} is {units}; give a number above 0, or leave the scope out"
     if not (isfinite(event.lease_seconds) and event.lease_seconds > 0):
         return RefuseCode.BAD_COST, f"lease_seconds is {event.lease_seconds}; give a number above 0"
-    return _too_large(d, event.cost)
+    return None
 
 
 def _too_large(d: Draft, cost: Cost) -> Refusal | None:

@@ -34,8 +34,9 @@ from luftpause.scheduler.quota.events import (
     Tick,
 )  # fmt: skip
 from luftpause.scheduler.quota.headers import LimitKind
-from luftpause.scheduler.quota.model import Mode, Scope, ScopeSpec, Settings, Target, TargetSpec
+from luftpause.scheduler.quota.model import Cost, Mode, Scope, Settings, Target
 from luftpause.scheduler.quota.samples import Sample
+from luftpause.scheduler.quota.specs import ScopeSpec, TargetSpec
 
 HOUR = ScopeSpec("req", "fixed", 100, 3_600)
 BUCKET = ScopeSpec("tok", "bucket", 600, 60)
@@ -71,6 +72,9 @@ class Desk:
     ) -> list[Decision]:
         cost = cost or {"req": 1.0}
         return self.send(QuotaWanted(self.now, "t", want, caller or want, priority, tuple(cost.items()), lease_seconds, retry))
+
+    def send_cost(self, want: str, cost: Cost, priority: int = 1) -> list[Decision]:
+        return self.send(QuotaWanted(self.now, "t", want, want, priority, cost))
 
     def report(self, want: str, outcome: str = "ok", *samples: Sample, actual: dict | None = None, wait: float | None = None,
                kind: LimitKind | None = None) -> list[Decision]:  # fmt: skip
