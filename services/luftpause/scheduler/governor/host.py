@@ -122,7 +122,7 @@ class Governor:
     def _take(self, event: Event) -> None:
         try:
             step = self._govern(self.state, event)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the state is not that of this event
+        except Exception as error:
             log.exception("the core failed", event_type=type(event).__name__)
             self._failure = GovernorFailedError(type(event).__name__, error)
             self._inbox.clear()
