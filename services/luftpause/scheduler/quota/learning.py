@@ -45,7 +45,10 @@ def _concluded(learns: Learns, sample: Sample) -> tuple[ScopeSpec, Origin]:
     kind = "bucket" if window is not None and told in {None, window} else "fixed"
     counts = () if learns.by_name_only else counted(sample.scope)
     seconds = (window if kind == "bucket" else told) or window_above(sample.reset_seconds) or learns.pattern.window_seconds
-    spec = replace(learns.pattern, name=sample.scope, kind=kind, limit=sample.limit, window_seconds=seconds, counts=counts)
+    demand = learns.pattern.declared_demand if counts == ("requests",) else 0.0
+    spec = replace(
+        learns.pattern, name=sample.scope, kind=kind, limit=sample.limit, window_seconds=seconds, counts=counts, declared_demand=demand
+    )  # fmt: skip
     return spec, Origin.LEARNED if _is_telling(sample) and kind == "fixed" else Origin.GUESSED
 
 

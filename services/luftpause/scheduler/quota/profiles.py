@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from luftpause.scheduler.quota.learning import counted
 from luftpause.scheduler.quota.model import Cost
 from luftpause.scheduler.quota.specs import Ladder, Learns, ScopeSpec, TargetSpec
 
@@ -81,9 +82,10 @@ def target_spec(
     name: str,
     profile: str = "auto",
     *,
-    scopes: Sequence[ScopeSpec] = (),
+    scopes: Sequence[ScopeSpec] | None = None,
     limits: Mapping[str, float] | None = None,
-    declared_demand: Mapping[str, float] | None = None,
+    penalty_seconds: float | None = None,
+    declared_demand: float = 0.0,
     lights: tuple[float, float] | None = None,
     reservations: Mapping[str, float] | None = None,
     ladder: Ladder | None = None,
@@ -91,44 +93,45 @@ def target_spec(
     """
     A target after a profile.
 
-    `scopes` take the place of the profile's of the same name, or come on top; `limits`: units by scope, for limits that the profile knows.
-    `declared_demand`: units per second that P0 is known to want, by scope. `lights`: green and red for all scopes. `reservations`: part of
-    each limit by caller. ValueError: it names the mistake and what is known.
+    `scopes`: its limits in place of the profile's; without `counts` they count what their name says. `limits`: units by scope, for limits
+    that the profile knows. `declared_demand`: calls per second that P0 is known to want. `lights`: green and red for all scopes.
+    `reservations`: part of each limit by caller. ValueError: it names the mistake and what is known.
     """
     if profile not in PROFILES:
         raise ValueError(f"target {name!r}: no profile is called {profile!r}; known: {', '.join(PROFILES)}")
     known = PROFILES[profile]
-    found = {scope.name: scope for scope in known.scopes} | {scope.name: scope for scope in scopes}
     shapes = {shape.name: shape for shape in known.learns.shapes}
+    documented = {scope.name: scope for scope in known.scopes}
+    found = documented if scopes is None else {scope.name: _counting(scope, documented | shapes) for scope in scopes}
     for scope, limit in (limits or {}).items():
-        found[scope] = replace(_named(name, "limits", scope, found | shapes), limit=limit)
-    for scope, rate in (declared_demand or {}).items():
-        spec = _named(name, "declared_demand", scope, found | shapes)
-        (found if scope in found else shapes)[scope] = replace(spec, declared_demand=rate)
-    learns = replace(known.learns, shapes=tuple(shapes.values()))
-    if lights is not None:
-        green, red = lights
-        found = {key: replace(scope, green=green, red=red) for key, scope in found.items()}
-        learns = Learns(
-            tuple(replace(shape, green=green, red=red) for shape in learns.shapes),
-            replace(learns.pattern, green=green, red=red),
-            learns.by_name_only,
-        )
+        found = found | {scope: replace(_named(name, scope, found | shapes), limit=limit)}
+
+    def fitted(scope: ScopeSpec) -> ScopeSpec:
+        green, red = lights or (scope.green, scope.red)
+        demand = declared_demand if "requests" in scope.counts and scope.kind != "concurrent" else scope.declared_demand
+        return replace(scope, green=green, red=red, declared_demand=demand)
+
+    pattern = replace(fitted(known.learns.pattern), declared_demand=declared_demand)
     return TargetSpec(
         name,
-        tuple(found.values()),
-        known.penalty_seconds,
+        tuple(fitted(scope) for scope in found.values()),
+        known.penalty_seconds if penalty_seconds is None else penalty_seconds,
         profile=profile,
-        learns=learns,
-        reservations=tuple(sorted((reservations or {}).items())),
+        learns=replace(known.learns, shapes=tuple(fitted(shape) for shape in shapes.values()), pattern=pattern),
+        reservations=tuple(sorted((caller, share) for caller, share in (reservations or {}).items() if share)),
         ladder=ladder or Ladder(),
     )
 
 
-def _named(target: str, field: str, scope: str, known: Mapping[str, ScopeSpec]) -> ScopeSpec:
+def _counting(scope: ScopeSpec, documented: Mapping[str, ScopeSpec]) -> ScopeSpec:
+    same = documented.get(scope.name)
+    return scope if scope.counts else replace(scope, counts=counted(scope.name) if same is None else same.counts)
+
+
+def _named(target: str, scope: str, known: Mapping[str, ScopeSpec]) -> ScopeSpec:
     if scope not in known:
         names = ", ".join(sorted(known)) or "none, give it under scopes"
-        raise ValueError(f"target {target!r}: {field} names the scope {scope!r}; known here: {names}")
+        raise ValueError(f"target {target!r}: limits names the scope {scope!r}; known here: {names}")
     return known[scope]
 
 

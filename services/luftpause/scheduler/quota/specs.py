@@ -46,7 +46,8 @@ class Learns(Struct, frozen=True, gc=False):
     """
     Scopes that appear when an answer tells of them. `shapes`: how those of these names are; their `limit` is as told.
 
-    `pattern`: the lights, parts and charge of all others; their kind, window and what they count are concluded from what is told.
+    `pattern`: the lights, parts and charge of all others; their kind, window and what they count are concluded from what is told. Its
+    `declared_demand` is in calls.
     `by_name_only`: they are charged only by a cost that names them.
     """
 

@@ -152,7 +152,7 @@ def test_what_was_learned_stays_when_the_limits_are_configured_anew_and_goes_whe
 
 def test_figures_of_the_account_go_into_the_profile() -> None:
     spec = target_spec(
-        "t", "copilot", limits={"requests": 120.0}, declared_demand={"requests": 0.01}, lights=(0.5, 0.2), reservations={"picard": 0.25}
+        "t", "copilot", limits={"requests": 120.0}, declared_demand=0.01, lights=(0.5, 0.2), reservations={"picard": 0.25}
     )  # fmt: skip
     (scope,) = spec.scopes
     assert (scope.limit, scope.declared_demand, scope.green, scope.red) == (120.0, 0.01, 0.5, 0.2)
@@ -166,8 +166,8 @@ def test_a_mistake_in_a_target_is_named_with_what_is_known() -> None:
         target_spec("t", "gitlab")
     with pytest.raises(ValueError, match="limits names the scope 'core'; known here: requests, tokens"):
         target_spec("t", "openai", limits={"core": 1.0})
-    with pytest.raises(ValueError, match="declared_demand names the scope 'x'; known here: none, give it under scopes"):
-        target_spec("t", "auto", declared_demand={"x": 1.0})
+    with pytest.raises(ValueError, match="limits names the scope 'x'; known here: none, give it under scopes"):
+        target_spec("t", "auto", limits={"x": 1.0})
     with pytest.raises(ValueError, match="all together at most 1"):
         target_spec("t", reservations={"a": 0.6, "b": 0.5})
     with pytest.raises(ValueError, match="core is configured twice"):
@@ -177,3 +177,20 @@ def test_a_mistake_in_a_target_is_named_with_what_is_known() -> None:
 def test_a_cost_above_a_whole_limit_is_seen_under_each_name() -> None:
     d = desk("openai", limits={"tokens": 1_000.0})
     assert d.refused(d.send_cost("a", turn_cost(900, 200))) is RefuseCode.TOO_LARGE
+
+
+def test_limits_in_place_of_the_profiles_count_what_they_are_called_after() -> None:
+    scopes = (ScopeSpec("core", "fixed", 15_000.0, 3_600.0), ScopeSpec("output_tokens", "bucket", 100.0), ScopeSpec("own", "fixed", 9.0))
+    spec = target_spec("t", "github", scopes=scopes, penalty_seconds=5.0, declared_demand=0.5, reservations={"a": 0.0, "b": 0.1})
+    assert [(scope.name, scope.counts, scope.declared_demand) for scope in spec.scopes] == [
+        ("core", ("requests",), 0.5),
+        ("output_tokens", ("output_tokens", "tokens"), 0.0),
+        ("own", ("requests",), 0.5),
+    ]
+    assert (spec.penalty_seconds, spec.reservations) == (5.0, (("b", 0.1),))
+
+
+def test_what_p0_is_known_to_want_is_kept_of_a_limit_that_was_learned() -> None:
+    d = desk("auto", declared_demand=0.5)
+    d.send(LimitsObserved(0.0, "t", (Sample("requests", 100.0, 100.0, None, 60.0), Sample("tokens", 100.0, 100.0))))
+    assert (d.scope("requests").spec.declared_demand, d.scope("tokens").spec.declared_demand) == (0.5, 0.0)
