@@ -11,6 +11,7 @@ AnnounceOption = Annotated[Path | None, typer.Option(hidden=True, help="Write wh
 def register(app: typer.Typer) -> None:
     app.command("fake-engine")(fake_engine)
     app.command("fake-mcp")(fake_mcp)
+    app.command("fake-provider")(fake_provider)
 
 
 def fake_engine(
@@ -130,3 +131,65 @@ def fake_mcp(
         log=log,
     )
     asyncio.run(serve_stdio(options) if stdio else serve_http(options, announce=announce))
+
+
+def fake_provider(
+    *,
+    family: Annotated[
+        Literal["github", "copilot", "openai", "azure", "anthropic"], typer.Option(help="Whose limits, headers and refusals it has.")
+    ] = "github",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8200,
+    model: Annotated[str, typer.Option(help="Name of the model that it lists.")] = "fake-model",
+    quota: Annotated[
+        float | None, typer.Option(min=1, help="Units of the main limit: calls an hour (github, copilot) or tokens a minute.")
+    ] = None,
+    per_minute: Annotated[
+        int | None, typer.Option(min=0, help="Calls a minute of the limit that it does not tell (github, copilot); 0: none.")
+    ] = None,
+    penalty_seconds: Annotated[float | None, typer.Option(min=0.001, help="How long it refuses whoever exceeds that.")] = None,
+    kind: Annotated[bool, typer.Option("--kind", help="Refused calls cost nothing and never make the penalty longer.")] = False,
+    speed: Annotated[float, typer.Option(min=0.01, help="30: windows and penalties take a thirtieth of the time, and it says so.")] = 1.0,
+    refusal_status: Annotated[int, typer.Option(help="403 or 429, of github and copilot; 0: as the family does.")] = 0,
+    latency_seconds: Annotated[float | None, typer.Option(min=0, help="How long an answer takes on average, whatever --speed.")] = None,
+    answer_tokens: Annotated[int, typer.Option(min=1, help="Length of an answer, if the call allows so much.")] = 32,
+    seed: Annotated[int, typer.Option(help="Of the answers' times.")] = 0,
+    announce: AnnounceOption = None,
+) -> None:
+    """Run the fake provider: a rate-limited API with one account, and the headers, refusals and traps of a real one.
+
+    \b
+      github     5,000 calls in a fixed hour; more than 900 in a minute are refused for 60 s, which no header announces; who goes on
+                 calling pays for refusals and is refused longer: 1.6 times per 50 refused calls, up to 15 minutes. 403
+      copilot    80 calls an hour; 10 a minute, 30 s that grow sixfold per 5 refused calls, up to 30 minutes
+      openai     a bucket of 200,000 tokens a minute, charged with the prompt and the most that may be answered; 5,000 calls
+      azure      200,000 tokens in a fixed minute; refuses streams inside a 200, and elsewhere says to come again at once
+      anthropic  50 calls, 30,000 tokens in and 8,000 out a minute; of those out, what was not answered comes back
+
+    It serves POST …/chat/completions and /v1/messages, streaming or not; as github any other path and GET /rate_limit. GET /_fake shows
+    what was taken, refused and charged.
+    """
+    import asyncio
+
+    from luftpause.kit import logs
+    from luftpause_fakes.provider import ProviderOptions, serve
+
+    if refusal_status not in {0, 403, 429}:
+        raise typer.BadParameter(f"{refusal_status}: 403 or 429, or 0 for what the family does", param_hint="--refusal-status")
+    logs.setup()
+    options = ProviderOptions(
+        family=family,
+        host=host,
+        port=port,
+        model=model,
+        quota=quota,
+        per_minute=per_minute,
+        penalty_seconds=penalty_seconds,
+        kind=kind,
+        speed=speed,
+        refusal_status=refusal_status,
+        latency_seconds=latency_seconds,
+        answer_tokens=answer_tokens,
+        seed=seed,
+    )
+    asyncio.run(serve(options, announce=announce))
