@@ -30,6 +30,7 @@ from luftpause.scheduler.probes import Prober
 from luftpause.scheduler.record import Recorder
 from luftpause.scheduler.server import SessionServer
 from luftpause.scheduler.tally import Tally
+from luftpause.scheduler.timeline import Timeline
 
 LISTEN_BACKLOG: Final = 128
 
@@ -111,9 +112,10 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
     state = initial(_settings(own), specs, monotonic())
     recorder = Recorder(own.record, clear=own.record_clear, bytes_max=own.record_bytes_max) if own.record else None
     tally = Tally()
+    timeline = Timeline(tally, state.started_at)
     host = Host(
         decide, state, replicas=replicas.announced, garbage=garbage, inbox_events_max=own.inbox_events_max,
-        observers=(tally, recorder.observe) if recorder else (tally,),
+        observers=(tally, timeline, recorder.observe) if recorder else (tally, timeline),
     )  # fmt: skip
     prober = Prober(host.post, period_seconds=own.probe_seconds, bytes_max=own.probe_bytes_max)
     host.probe = prober.now
@@ -129,6 +131,7 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
         app = status.create_app(
             status.Reporter(host, sessions, lambda state, now, shown: overview(state, now, tally.shares, shown), monotonic),
             (SchedulerMetrics(host, sessions, tally, monotonic, recorder), ProcessCollector(registry=None)),
+            timeline,
         )
         http = await stack.enter_async_context(_http(Door(app, own, tokens, metrics_open=config.auth.metrics_open), sock))
         work = asyncio.create_task(_work(host, http), name="scheduler host")

@@ -10,9 +10,10 @@ from luftpause.kit.auth import CHALLENGE, Tokens, unauthorized
 from luftpause.kit.config import SchedulerConfig
 from luftpause.kit.errors import LuftpauseError
 from luftpause.kit.urls import host_of
+from luftpause.scheduler.static import PREFIX
 
 OPEN_PATHS: Final = frozenset({"/health"})  # asked by load balancers under any name
-PAGES: Final = frozenset({"/"})  # need no token: what they show does
+PAGES: Final = frozenset({"/"})  # needs no token, nor what it loads (below PREFIX): what it shows does
 METRICS: Final = "/metrics"
 
 
@@ -38,7 +39,7 @@ class Door:
         if "*" not in self._hosts and host.strip("[]") not in self._hosts:
             message = f"Host `{host[:100]}` is not served here; to allow it, add it to scheduler.allowed_hosts"
             return LuftpauseError(message, code="host_not_allowed", status=421)
-        if scope["path"] in self._free:
+        if scope["path"] in self._free or scope["path"].startswith(PREFIX):
             return None
         shown = _bytes(headers.get("authorization")), _bytes(headers.get("x-api-key"))
         return unauthorized(*shown) if self._tokens.access(*shown) is None else None

@@ -15,18 +15,18 @@ from luftpause.kit.errors import LuftpauseError, error_body
 from luftpause.scheduler.core.model import State
 from luftpause.scheduler.core.view import CALLERS_SHOWN_MAX, HELD_SHOWN_MAX, Overview, Shown
 from luftpause.scheduler.host import Host
+from luftpause.scheduler.parameters import Takes, numbers
 from luftpause.scheduler.server import SessionServer
 from luftpause.scheduler.session import Session
+from luftpause.scheduler.static import PREFIX, Pages
+from luftpause.scheduler.timeline import RUNS_MAX, Lately, Timeline
 
 ASKED_MAX: Final = 1000  # of a list in one answer: some 10 ms of the loop
-PARAMETERS: Final = {"held": HELD_SHOWN_MAX, "callers": CALLERS_SHOWN_MAX}  # and what is shown where they are not given
-PATHS: Final = "GET / (a page), GET /status (JSON; ?held=N&callers=N), GET /metrics (Prometheus) and GET /health"
-
-PAGE: Final = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>luftpause scheduler</title></head>
-<body><h1>luftpause scheduler</h1>
-<ul><li>What it knows, as JSON: <a href="status">/status</a></li><li>For Prometheus: <a href="metrics">/metrics</a></li></ul></body></html>
-"""
+CURSOR_MAX: Final = (1 << 53) - 1
+TAKES: Final = {"held": Takes(HELD_SHOWN_MAX, ASKED_MAX), "callers": Takes(CALLERS_SHOWN_MAX, ASKED_MAX)}
+TIMELINE_TAKES: Final = {"since": Takes(0, CURSOR_MAX), "runs": Takes(RUNS_MAX, RUNS_MAX)}
+PAGES: Final = "GET / (a page), GET /status (JSON; ?held=N&callers=N), GET /timeline (JSON; ?since=N&runs=N)"
+PATHS: Final = f"{PAGES}, GET /metrics (Prometheus) and GET /health"
 
 
 class SessionStatus(Struct, frozen=True):
@@ -90,18 +90,20 @@ class Reporter:
             state=self._view(self._host.state, now, shown or Shown()),
         )
 
+    def lately(self, timeline: Timeline, since: int, runs: int) -> Lately:
+        return timeline.lately(self._sessions.epoch, self._clock(), since, runs)
 
-def create_app(reporter: Reporter, collectors: Sequence[Collector] = ()) -> FastAPI:
-    """The pages. `collectors` are what `/metrics` shows."""
+
+def create_app(reporter: Reporter, collectors: Sequence[Collector] = (), timeline: Timeline | None = None) -> FastAPI:
+    """The pages. `collectors` are what `/metrics` shows; `timeline` what `/timeline` does, which is not there without it."""
     app = FastAPI(title="luftpause scheduler", docs_url=None, redoc_url=None, openapi_url=None)
+    pages = Pages()
 
     async def status(request: Request) -> Response:
-        try:
-            shown = asked(request.query_params.multi_items())
-        except LuftpauseError as error:
-            return Response(error.body(), status_code=error.status, media_type="application/json")
-        body = msgspec.json.encode(reporter.status(shown))
-        return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
+        return _json(request, TAKES, lambda asked: reporter.status(Shown(**asked)))
+
+    async def lately(request: Request) -> Response:
+        return _json(request, TIMELINE_TAKES, lambda asked: reporter.lately(timeline, **asked) if timeline is not None else None)
 
     async def metrics_page(request: Request) -> Response:
         body, kind = await metrics.page(collectors, request.headers.get("accept", ""))
@@ -110,10 +112,10 @@ def create_app(reporter: Reporter, collectors: Sequence[Collector] = ()) -> Fast
     async def health(_: Request) -> Response:
         return Response(b'{"status":"ok"}', media_type="application/json")
 
-    async def page(_: Request) -> Response:
-        return Response(PAGE, media_type="text/html; charset=utf-8")
-
-    for path, handler in {"/": page, "/status": status, "/metrics": metrics_page, "/health": health}.items():
+    routes = {"/": pages.index, f"{PREFIX}{{name}}": pages.file, "/status": status, "/metrics": metrics_page, "/health": health}
+    if timeline is not None:
+        routes["/timeline"] = lately
+    for path, handler in routes.items():
         app.add_route(path, handler, methods=["GET"])  # which answers HEAD too
 
     @app.exception_handler(HTTPException)
@@ -126,28 +128,18 @@ def create_app(reporter: Reporter, collectors: Sequence[Collector] = ()) -> Fast
     return app
 
 
-def asked(parameters: Sequence[tuple[str, str]]) -> Shown:
-    """How much of the long lists is wanted. Raises LuftpauseError (400) that names what is allowed."""
-    found: dict[str, int] = {}
-    for name, value in parameters:
-        if name not in PARAMETERS:
-            raise _bad(f"{name!r} is not a parameter of /status")
-        if name in found:
-            raise _bad(f"{name} was given twice")
-        if not (value.isascii() and value.isdigit() and len(value) <= len(str(ASKED_MAX)) and int(value) <= ASKED_MAX):
-            raise _bad(f"{name}={value!r} is not such a number")
-        found[name] = int(value)
-    return Shown(**found)
-
-
-def _bad(what: str) -> LuftpauseError:
-    takes = " and ".join(f"{name} (a whole number from 0 to {ASKED_MAX}, {default} if not given)" for name, default in PARAMETERS.items())
-    return LuftpauseError(f"{what}; it takes {takes}", code="bad_parameter", status=400)
+def _json(request: Request, takes: Mapping[str, Takes], answer: Callable[[dict[str, int]], object]) -> Response:
+    try:
+        body = msgspec.json.encode(answer(numbers(request.query_params.multi_items(), takes, request.url.path)))
+    except LuftpauseError as error:
+        return Response(error.body(), status_code=error.status, media_type="application/json")
+    return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
 
 
 def schema() -> Mapping[str, object]:
-    """The JSON Schema of the status, as it stands in docs/status.schema.json."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Status)}
+    """The JSON Schema of `/status` (and of `/timeline`, under `$defs/Lately`), as it stands in docs/status.schema.json."""
+    (status, _), definitions = msgspec.json.schema_components((Status, Lately), ref_template="#/$defs/{name}")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **status, "$defs": definitions}
 
 
 def _session(session: Session, now: float) -> SessionStatus:
