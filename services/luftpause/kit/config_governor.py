@@ -15,6 +15,7 @@ CALLER_BYTES_MAX: Final = 128
 STORES: Final = ("redis://", "rediss://", "unix://")
 
 Part = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -43,9 +44,20 @@ class ScopeConfig(Section):
     limit: Positive = Field(description="Units per window, or at once.")
     window_seconds: Positive = Field(default=60, description="Length of the window, or the time in which a bucket fills.")
     charge: Literal["actual", "reserved"] = Field(default="actual", description="Whether the provider counts what was used or asked for.")
-    burst: Annotated[float, Field(gt=0, le=1)] = Field(default=1, description="Capacity of a bucket, as part of the limit.")
+    burst: Annotated[float, Field(gt=0, le=60)] = Field(default=1, description="Capacity of a bucket, in limits.")
+    counts: tuple[str, ...] = Field(
+        default=(),
+        description="Names in a cost that it counts, the first that is there; not given: what its name says.",
+    )
     protect: tuple[Part, Part, Part] = Field(default=(0, 0.05, 0.25), description="Part that P0, P1 and P2 leave to better ones.")
     floor: Part = Field(default=0.05, description="Part that P2 gets in any case.")
+
+
+class LadderConfig(Section):
+    """How far `max_tokens` of P1 and P2 is cut before a run is told to compact and, at last, moved to another model."""
+
+    max_tokens_factor: Share = Field(default=0.5, description="It becomes this part of what was asked for …")
+    max_tokens_min: Annotated[int, Field(ge=1)] = Field(default=256, description="… but not less than this.")
 
 
 class TargetConfig(Section):
@@ -58,7 +70,8 @@ class TargetConfig(Section):
         default=None, description="What running into a limit that nobody tells costs at least; not given: the profile's."
     )
     declared_demand: Seconds = Field(default=0, description="Calls per second that P0 is known to want; room is kept from the start.")
-    reservations: dict[str, Part] = Field(default={}, description="Part of each limit that is a caller's own while it wants it.")
+    reservations: dict[str, Share] = Field(default={}, description="Part of each limit that a caller finds free when it comes, by caller.")
+    ladder: LadderConfig = Field(default=LadderConfig(), description="What is cut of turns while the quota is about to end.")
     thresholds: ThresholdsConfig | None = Field(default=None, description="Traffic light of this target; not given: the governor's.")
     proxy: Url | None = Field(default=None, description="Upstream of `/proxy/<name>/…`; not given: this target has no proxy.")
 
