@@ -266,6 +266,8 @@ class Connection(asyncio.Protocol):
             self._drop()
             self._transport.close()
         receiver.body(data[:end] if extra else data, framing.payload, True)
+        if self._pool.waiting:
+            self._pool.serve_waiting()
 
     def _break(self, reason: str, why: str) -> None:
         receiver = self._receiver

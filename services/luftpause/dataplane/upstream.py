@@ -53,7 +53,7 @@ def origin_of(url: str) -> Origin:
 
 
 class Connecting:
-    """A connection that is being made for a request."""
+    """A connection that is being made for a request, which takes another one if that becomes free before."""
 
     __slots__ = ("_out", "_pool", "_receiver", "_task", "deadline", "last_read")
 
@@ -68,12 +68,21 @@ class Connecting:
         origin = pool.origin
         self._task = loop.create_task(loop.create_connection(lambda: Connection(pool), origin.host, origin.port, ssl=pool.tls))
         self._task.add_done_callback(self._made)
+        pool.waiting[self] = None
         pool.sweep.watch(self)
 
     def abort(self) -> None:
         self._receiver = None
+        self._pool.waiting.pop(self, None)
         self._pool.sweep.forget(self)
         self._task.cancel()
+
+    def leave_to(self, connection: Connection) -> None:
+        """Its request goes there; the connection that is being made is for another one."""
+        receiver, self._receiver = self._receiver, None
+        del self._pool.waiting[self]
+        if receiver is not None:
+            connection.send(self._out, receiver)
 
     def pause(self) -> None:
         """Nothing is read yet."""
@@ -89,6 +98,7 @@ class Connecting:
             receiver.unreachable(f"no connection within {self._pool.config.connect_seconds:g} s")
 
     def _made(self, task: "asyncio.Task[tuple[asyncio.Transport, Connection]]") -> None:
+        self._pool.waiting.pop(self, None)
         self._pool.sweep.forget(self)
         receiver, self._receiver = self._receiver, None
         if task.cancelled():
@@ -100,12 +110,14 @@ class Connecting:
                 receiver.unreachable(_reason(error))
             return
         connection = task.result()[1]
-        if receiver is None:
-            connection.abort()
-        elif connection.usable:
+        if receiver is not None and connection.usable:
             connection.send(self._out, receiver)
-        else:
+        elif receiver is not None:
             receiver.unreachable("closed the connection at once")
+        elif connection.usable and self._pool.take_back(connection):
+            self._pool.serve_waiting()
+        else:
+            connection.abort()
 
 
 class Pool:
@@ -122,6 +134,7 @@ class Pool:
         self.delivered = False  # bytes of an answer came since this was last looked at
         self.heads = Heads()
         self.sizes: dict[int, bytes] = {}  # by the length of a whole chunk: the line with its size that it begins with
+        self.waiting: dict[Connecting, None] = {}  # whose request has no connection yet, in the order of their coming
         self._idle: list[Connection] = []
 
     def send(self, out: bytes, receiver: Receiver) -> None:
@@ -137,6 +150,14 @@ class Pool:
 
     def connect(self, out: bytes, receiver: Receiver) -> None:
         Connecting(self, out, receiver)
+
+    def serve_waiting(self) -> None:
+        """A connection became free: it is for a request that waits for one, or requests that come later would overtake it."""
+        while self.waiting and self._idle:
+            connection = self._idle.pop()
+            if connection.usable:
+                self.flow.reused += 1
+                next(iter(self.waiting)).leave_to(connection)
 
     def take_back(self, connection: Connection) -> bool:
         """Keep it for another request, unless there are enough."""
