@@ -6,7 +6,7 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
-from luftpause.scheduler.quota import breaker, ledger
+from luftpause.scheduler.quota import breaker, ledger, shares
 from luftpause.scheduler.quota.draft import Draft, flying, head, is_sequential
 from luftpause.scheduler.quota.model import CLASSES, STANDING, Light, Mode, Scope, Waiter
 
@@ -14,6 +14,8 @@ LOOK_AGAIN_SECONDS = 0.5  # forecasts and lights move all the time
 WINDOW_PARTS = 600.0
 PACED_SECONDS_MAX = 60.0
 RANK_PROMOTED = 1
+KEPT = "kept"  # by the owners of shares: no reason to stop another owner
+UNASKED = (-inf, -inf, -inf)
 
 
 class Shut(Struct, frozen=True, gc=False):
@@ -30,7 +32,7 @@ def shut(d: Draft, waiter: Waiter, rank: int) -> Shut | None:
     if closed is not None:
         return closed
     for name, units in waiter.cost:
-        closed = _scope_shut(d, name, units, rank)
+        closed = _scope_shut(d, waiter, name, units, rank)
         if closed is not None:
             return closed
     return None
@@ -38,6 +40,8 @@ def shut(d: Draft, waiter: Waiter, rank: int) -> Shut | None:
 
 def _target_shut(d: Draft, rank: int) -> Shut | None:
     b, now = d.breaker, d.now
+    if d.declined and now < d.declined.get("", UNASKED)[rank]:
+        return Shut("", d.declined[""][rank], "declined")
     if b.mode in {Mode.OPEN, Mode.DISABLED}:
         return Shut("", b.open_until, "open")
     if b.mode is Mode.HALF_OPEN or b.window < inf:
@@ -59,27 +63,50 @@ def _too_many(d: Draft) -> Shut | None:
     return Shut("", inf, "sequential") if is_sequential(d) and flying(d) else None
 
 
-def _scope_shut(d: Draft, name: str, units: float, rank: int) -> Shut | None:
+def _scope_shut(d: Draft, waiter: Waiter, name: str, units: float, rank: int) -> Shut | None:
     scope, now = d.scopes[name], d.now
+    if d.declined and now < d.declined.get(name, UNASKED)[rank]:
+        return Shut(name, d.declined[name][rank], "declined")
     if now < scope.blocked_until:
         return Shut(name, scope.blocked_until, "blocked")
     if scope.spec.kind == "concurrent":
         return Shut(name, inf, "concurrent") if ledger.left(scope) < units - ledger.NEAR else None
-    return _no_room(d, name, scope, units, rank) or (_no_pace(d, name, scope, rank) if rank else None)
+    return _no_room(d, name, scope, units, rank, waiter.caller) or (_no_pace(d, name, scope, rank) if rank else None)
 
 
-def _no_room(d: Draft, name: str, scope: Scope, units: float, rank: int) -> Shut | None:
-    """Whoever goes leaves to better classes what they need, but a scope that is full takes anybody: nobody waits for ever."""
-    most = ledger.capacity(scope)
-    leave = min(ledger.headroom(scope, rank, d.now, d.settings), max(0.0, most - units))
-    lacks = min(units, most) + leave - ledger.left(scope)
+def _no_room(d: Draft, name: str, scope: Scope, units: float, rank: int, caller: str) -> Shut | None:
+    """
+    Whoever goes leaves to better classes, and to owners of shares, what they need.
+
+    But a scope that is full takes anybody: nobody waits for ever.
+    """
+    most, why = ledger.capacity(scope), "room"
+    leave = ledger.headroom(scope, rank, d.now, d.settings)
+    free = ledger.left(scope) - min(units, most)
+    if d.spec.reservations and rank and free >= min(leave, max(0.0, most - units)) - ledger.NEAR:
+        leave, why = leave + _kept(d, scope, units, rank, caller), KEPT
+    leave = min(leave, max(0.0, most - units))
+    lacks = leave - free
     if lacks <= ledger.NEAR:
         return None
     if scope.spec.kind == "bucket":
         again = d.now + min(max(lacks * scope.spec.window_seconds / scope.limit, 1e-3), LOOK_AGAIN_SECONDS if rank else inf)
     else:
         again = min(scope.reset_at, _look_again(d, scope) if leave else inf)
-    return Shut(name, again, "room")
+    return Shut(name, again, why)
+
+
+def _kept(d: Draft, scope: Scope, units: float, rank: int, caller: str) -> float:
+    """What the owners of shares need is not in the way of one that stays within its own."""
+    if shares.is_entitled(scope, d.spec.reservations, caller, units, d.now):
+        return 0.0
+    return shares.kept(scope, d.spec.reservations, caller, rank, d.now, d.settings)
+
+
+def owns(d: Draft, waiter: Waiter, names: set[str]) -> bool:
+    """Is what it costs of these scopes within its own share?"""
+    cost = [(d.scopes[name], units) for name, units in waiter.cost if name in names]
+    return all(shares.is_entitled(scope, d.spec.reservations, waiter.caller, units, d.now) for scope, units in cost)
 
 
 def _no_pace(d: Draft, name: str, scope: Scope, rank: int) -> Shut | None:

@@ -9,7 +9,8 @@ from luftpause.scheduler.quota.decisions import Blocked, Closed, Disabled, HalfO
 from luftpause.scheduler.quota.draft import Draft, flying
 from luftpause.scheduler.quota.events import AnswerReported
 from luftpause.scheduler.quota.headers import LimitKind
-from luftpause.scheduler.quota.model import Breaker, Lease, Mode
+from luftpause.scheduler.quota.model import Breaker, Lease, Mode, Settings
+from luftpause.scheduler.quota.specs import TargetSpec
 
 SENT_SECONDS = 10.0  # time constant of the measured rate
 RATE_MIN = 0.05  # calls per second
@@ -73,11 +74,16 @@ def _blocked(d: Draft, lease: Lease, event: AnswerReported) -> None:
 
 def _penalty(d: Draft, strikes: int, kind: LimitKind | None) -> float:
     """Seconds of a block that nobody gave a length to, or that came again at once."""
-    s = d.settings
-    if d.spec.penalty_seconds > 0 or kind is LimitKind.SECONDARY:
-        least = d.spec.penalty_seconds or s.hintless_seconds_max
-        return min(least * 2.0 ** min(max(0, strikes - 1), 32), s.penalty_seconds_max)
-    return min(2.0 ** min(strikes, 32), s.hintless_seconds_max)
+    none, first, most = penalties(d.spec, d.settings, kind)
+    return min(first * 2.0 ** min(strikes - 1, 32), most) if strikes else none
+
+
+def penalties(spec: TargetSpec, settings: Settings, kind: LimitKind | None) -> tuple[float, float, float]:
+    """Seconds of such a block without a strike, of the first one, from which on it doubles, and at most."""
+    if spec.penalty_seconds > 0 or kind is LimitKind.SECONDARY:
+        least = spec.penalty_seconds or settings.hintless_seconds_max
+        return min(least, settings.penalty_seconds_max), least, settings.penalty_seconds_max
+    return min(1.0, settings.hintless_seconds_max), 2.0, settings.hintless_seconds_max
 
 
 def _cut_rate(d: Draft) -> float:
@@ -100,6 +106,16 @@ def _begin_episode(d: Draft, mode: Mode, until: float) -> None:
     d.breaker = replace(
         d.breaker, mode=mode, open_until=until, episode=d.breaker.episode + 1, episode_at=until, successes=0, window=1.0
     )  # fmt: skip
+
+
+def told(d: Draft, until: float, *, disabled: bool, news_seconds: float) -> None:
+    """A call of another node was refused."""
+    if disabled and d.breaker.mode is not Mode.DISABLED:
+        _begin_episode(d, Mode.DISABLED, until)
+        d.decisions.append(Disabled(d.spec.name, until))
+    elif not disabled and d.breaker.mode is not Mode.DISABLED and until > d.breaker.open_until + news_seconds:
+        _begin_episode(d, Mode.OPEN, until)
+        d.decisions.append(Blocked(d.spec.name, until))
 
 
 # ---- answers ----------------------------------------------------------------------------------------------------

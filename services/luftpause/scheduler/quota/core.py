@@ -11,20 +11,25 @@ from typing import Any, Final
 from immutables import Map
 from msgspec.structs import replace
 
-from luftpause.scheduler.quota import breaker, cascade, ledger
-from luftpause.scheduler.quota.admission import floor_spent, in_order, pace, promotion_due, shut
-from luftpause.scheduler.quota.decisions import Decision, Refuse, RefuseCode, Step
+from luftpause.scheduler.quota import breaker, cascade, ledger, shared
+from luftpause.scheduler.quota.admission import KEPT, floor_spent, in_order, owns, pace, promotion_due, shut
+from luftpause.scheduler.quota.decisions import Decision, Refuse, RefuseCode, Stale, Step
 from luftpause.scheduler.quota.draft import Draft, freeze, leave, lend, thaw
 from luftpause.scheduler.quota.events import (
     AnswerReported,
     Event,
+    GrantConfirmed,
+    GrantDeclined,
+    LeaseLost,
     LeaseReleased,
     LeaseRenewed,
+    LedgerTold,
     LimitsObserved,
     QuotaWanted,
     QuotaWithdrawn,
     TargetConfigured,
     TargetEnabled,
+    TargetRemoved,
     Tick,
 )  # fmt: skip
 from luftpause.scheduler.quota.model import STANDING, Mode, Origin, Settings, State, Target, Waiter
@@ -44,26 +49,47 @@ def govern(state: State, event: Event) -> Step:
     now = max(state.now, event.now)
     state = replace(state, now=now)
     decisions: list[Decision] = []
-    if isinstance(event, Tick):
-        for _ in range(state.settings.steps_max):
-            if not state.due or state.due.first()[0] > now:
-                break
-            state = _work(state, state.targets[state.due.first()[1]], None, decisions)
-        return _step(state, decisions)
-    if isinstance(event, TargetConfigured):
-        target: Target | TargetSpec | None = state.targets.get(event.spec.name, event.spec)
-    else:
-        target = state.targets.get(event.target)
-    if target is not None:
-        state = _work(state, target, event, decisions)
-    elif isinstance(event, QuotaWanted):
+    match event:
+        case Tick():
+            state = _tick(state, decisions)
+        case TargetConfigured():
+            state = _work(state, state.targets.get(event.spec.name, event.spec), event, decisions)
+        case TargetRemoved():
+            state = _without(state, event.target, decisions)
+        case _:
+            target = state.targets.get(event.target)
+            state = _strange(state, event, decisions) if target is None else _work(state, target, event, decisions)
+    return Step(state, tuple(decisions), state.due.first()[0] if state.due else None)
+
+
+def _tick(state: State, decisions: list[Decision]) -> State:
+    for _ in range(state.settings.steps_max):
+        if not state.due or state.due.first()[0] > state.now:
+            break
+        state = _work(state, state.targets[state.due.first()[1]], None, decisions)
+    return state
+
+
+def _strange(state: State, event: Event, decisions: list[Decision]) -> State:
+    """The target is not there (any more)."""
+    if isinstance(event, QuotaWanted):
         message = f"no target is called {event.target!r}; known: {', '.join(sorted(state.targets)) or 'none, configure one'}"
         decisions.append(Refuse(event.target, event.want, RefuseCode.UNKNOWN_TARGET, message))
-    return _step(state, decisions)
+    elif isinstance(event, LeaseRenewed | LeaseReleased | AnswerReported):
+        decisions.append(Stale(event.target, event.want, event.fence))
+    return state
 
 
-def _step(state: State, decisions: list[Decision]) -> Step:
-    return Step(state, tuple(decisions), state.due.first()[0] if state.due else None)
+def _without(state: State, name: str, decisions: list[Decision]) -> State:
+    """Nobody is left waiting for what no longer is."""
+    target = state.targets.get(name)
+    if target is None:
+        return state
+    message = f"{name!r} is no longer configured; ask for another target, or configure it again"
+    waiters = sorted(target.waiters.values(), key=lambda one: one.number)
+    decisions += [Refuse(name, waiter.want, RefuseCode.TARGET_REMOVED, message) for waiter in waiters]
+    due = state.due if target.due == inf else state.due.remove((target.due, name))
+    return replace(state, targets=state.targets.delete(name), due=due)
 
 
 def _work(state: State, target: Target | TargetSpec, event: Event | None, decisions: list[Decision]) -> State:
@@ -124,15 +150,15 @@ def _configured(d: Draft, event: TargetConfigured) -> None:
     for spec in event.spec.scopes:
         scope = kept.get(spec.name)
         if scope is None or scope.spec.kind != spec.kind:
-            d.scopes[spec.name] = ledger.fresh(spec, d.now)
+            out = sum(units for lease in d.leases.values() for name, units in lease.cost if name == spec.name)
+            d.scopes[spec.name] = replace(ledger.fresh(spec, d.now), out=out)
         else:  # what a provider has said counts until the configuration says another figure
             was = old.get(spec.name)
             limit = spec.limit if was is None or spec.limit != was.limit else scope.limit
             d.scopes[spec.name] = replace(scope, spec=spec, limit=limit, origin=Origin.CONFIGURED)
     if event.spec.learns is not None:
         d.scopes |= {name: scope for name, scope in kept.items() if scope.origin is not Origin.CONFIGURED and name not in d.scopes}
-    if kept and {(name, scope.spec.counts) for name, scope in kept.items()} != {(name, s.spec.counts) for name, s in d.scopes.items()}:
-        fit_waiters(d)
+    fit_waiters(d)
 
 
 def _enabled(d: Draft, event: TargetEnabled) -> None:
@@ -148,6 +174,10 @@ ABSORB: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     LeaseReleased: released,
     AnswerReported: reported,
     LimitsObserved: observed,
+    GrantConfirmed: shared.confirmed,
+    GrantDeclined: shared.declined,
+    LeaseLost: shared.lost,
+    LedgerTold: shared.told,
 }
 
 
@@ -167,10 +197,10 @@ def _settle(d: Draft) -> None:
 
 def _next(d: Draft) -> bool:
     """Grant to, or refuse, the first that can be served. What a better one was refused on is closed for all behind it."""
-    closed: set[str] = set()
+    closed, kept = set[str](), set[str]()
     d.wake = inf
     for waiter, rank, promoted in in_order(d):
-        if not closed.isdisjoint(waiter.scopes):
+        if not closed.isdisjoint(waiter.scopes) or (kept and not owns(d, waiter, kept)):
             continue
         if (refusal := hopeless(d, waiter)) is not None:
             leave(d, waiter)
@@ -183,7 +213,7 @@ def _next(d: Draft) -> bool:
         d.wake = min(d.wake, way.until)
         if not way.scope:
             return False
-        closed.add(way.scope)
+        (kept if way.why == KEPT else closed).add(way.scope)
     return False
 
 

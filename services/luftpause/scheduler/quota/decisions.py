@@ -7,12 +7,14 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from luftpause.scheduler.quota.model import State
+    from luftpause.scheduler.quota.specs import Cut
 
 
 class RefuseCode(Enum):
     """Why a wish is refused for good; it stands in answers and metrics."""
 
     UNKNOWN_TARGET = "unknown_target"
+    TARGET_REMOVED = "target_removed"
     BAD_COST = "bad_cost"  # not above 0, or no finite number
     BAD_PRIORITY = "bad_priority"
     TOO_LARGE = "too_large"  # above a whole limit: no wait would help
@@ -22,13 +24,19 @@ class RefuseCode(Enum):
 
 
 class Grant(Struct, frozen=True, gc=False):
-    """Call now. `fence` grows with every grant. `level`: how far to cut the load, 0 not at all."""
+    """
+    Call now. `fence` grows with every grant.
+
+    `level`: how far to cut the load, 0 not at all; `cut`: what that means. `priority`: the class that it went as, 1 for a promoted P2.
+    """
 
     target: str
     want: str
     fence: int
     expires: float
     level: int
+    priority: int = 1
+    cut: "Cut | None" = None
 
 
 class Refuse(Struct, frozen=True, gc=False):

@@ -4,9 +4,9 @@ from immutables import Map
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.sorted_set import SortedSet
-from luftpause.scheduler.quota import ledger
+from luftpause.scheduler.quota import ledger, shares
 from luftpause.scheduler.quota.decisions import Decision
-from luftpause.scheduler.quota.model import Lease, Line, LineKey, Mode, Settings, State, Tables, Target, Waiter
+from luftpause.scheduler.quota.model import Lease, Line, LineKey, Mode, Scope, Settings, State, Tables, Target, Waiter
 from luftpause.scheduler.quota.specs import TargetSpec
 
 NO_LINE = Line()
@@ -61,7 +61,7 @@ def flying(d: Draft) -> int:
 
 def join(d: Draft, waiter: Waiter) -> None:
     d.waiters = d.waiters.set(waiter.want, waiter)
-    key = (waiter.priority, waiter.scopes)
+    key = (waiter.priority, waiter.scopes, waiter.owner)
     line = d.lines.get(key, NO_LINE)
     flow = line.flows.get(waiter.caller, NOBODY_WAITS).add((waiter.number, waiter.want))
     _rank(d, key, replace(line, flows=line.flows.set(waiter.caller, flow)), waiter.caller)
@@ -71,7 +71,7 @@ def join(d: Draft, waiter: Waiter) -> None:
 
 def leave(d: Draft, waiter: Waiter) -> None:
     d.waiters = d.waiters.delete(waiter.want)
-    key = (waiter.priority, waiter.scopes)
+    key = (waiter.priority, waiter.scopes, waiter.owner)
     line = d.lines[key]
     flow = line.flows[waiter.caller].remove((waiter.number, waiter.want))
     flows = line.flows.set(waiter.caller, flow) if flow else line.flows.delete(waiter.caller)
@@ -133,13 +133,16 @@ def lend(d: Draft, waiter: Waiter, *, promoted: bool) -> Lease:
         episode=d.breaker.episode,
         probe=probe,
         promoted=promoted,
+        owner=waiter.owner,
+        waiter=waiter,
     )
     d.leases = d.leases.set(lease.want, lease)
     d.expiries = d.expiries.add((lease.expires, lease.want))
     d.probes += probe
     d.promoted += promoted
     for name, units in lease.cost:
-        d.scopes[name] = ledger.take(d.scopes[name], units, d.now, d.settings)
+        scope = ledger.take(d.scopes[name], units, d.now, d.settings)
+        d.scopes[name] = shares.took(scope, waiter.owner, units, d.now) if waiter.owner else scope
     _count(d, lease.caller, 1)
     return lease
 
@@ -154,6 +157,12 @@ def end_lease(d: Draft, lease: Lease) -> None:
         if name in d.scopes:
             d.scopes[name] = ledger.give_back(d.scopes[name], units)
     _count(d, lease.caller, -1)
+
+
+def spent(d: Draft, lease: Lease, name: str, more: float) -> Scope:
+    """The scope when so many units more were spent than had been booked with the lease."""
+    scope = ledger.burnt(d.scopes[name], more, d.now, d.settings)
+    return shares.took(scope, lease.owner, more, d.now) if lease.owner else scope
 
 
 def renew(d: Draft, lease: Lease) -> None:

@@ -22,6 +22,12 @@ class TargetConfigured(Happened, frozen=True, gc=False):
     spec: TargetSpec
 
 
+class TargetRemoved(Happened, frozen=True, gc=False):
+    """The target is no longer configured: who waits for it is refused, its leases and its ledger are forgotten."""
+
+    target: str
+
+
 class TargetEnabled(Happened, frozen=True, gc=False):
     """An operator says that a target that was out of credit may be used again."""
 
@@ -91,10 +97,67 @@ class LimitsObserved(Happened, frozen=True, gc=False):
     samples: tuple[Sample, ...]
 
 
+class GrantConfirmed(Happened, frozen=True, gc=False):
+    """The store that is shared with other nodes has agreed to the grant; its fence is the lease's from now on."""
+
+    target: str
+    want: str
+    fence: int
+    shared_fence: int
+
+
+class GrantDeclined(Happened, frozen=True, gc=False):
+    """
+    The store has not agreed, so the waiter is back in its place.
+
+    Its class and worse ones don't ask before `retry_seconds` have passed: for a cost of this scope, or (empty) at all.
+    """
+
+    target: str
+    want: str
+    fence: int
+    scope: str
+    retry_seconds: float
+
+
+class LeaseLost(Happened, frozen=True, gc=False):
+    """The store has taken the lease back: it was not renewed in time."""
+
+    target: str
+    want: str
+    fence: int
+
+
+class ScopeShared(Struct, frozen=True, gc=False):
+    """The ledger of all nodes. `out`: units of all leases; `reset_seconds`: -1 is not known."""
+
+    name: str
+    limit: float
+    remaining: float
+    out: float
+    reset_seconds: float
+
+
+class LedgerTold(Happened, frozen=True, gc=False):
+    """
+    How things stand in the store.
+
+    `tentative`: leases of this node that the store has not agreed to yet. `anew`: whoever was declined may ask again.
+    """
+
+    target: str
+    scopes: tuple[ScopeShared, ...]
+    blocked_seconds: float = 0.0
+    disabled: bool = False
+    tentative: tuple[str, ...] = ()
+    anew: bool = False
+
+
 class Tick(Happened, frozen=True, gc=False):
     """What is due by now happens."""
 
 
 Event = (
-    TargetConfigured | TargetEnabled | QuotaWanted | QuotaWithdrawn | LeaseRenewed | LeaseReleased | AnswerReported | LimitsObserved | Tick
+    TargetConfigured | TargetRemoved | TargetEnabled | QuotaWanted | QuotaWithdrawn | LeaseRenewed | LeaseReleased | AnswerReported
+    | LimitsObserved | GrantConfirmed | GrantDeclined | LeaseLost | LedgerTold | Tick
 )  # fmt: skip

@@ -5,9 +5,10 @@ Functions of one `Scope`: the half of the governor that a shared store must do a
 
 from math import exp, floor, inf
 
+from immutables import Map
 from msgspec.structs import replace
 
-from luftpause.scheduler.quota.model import Light, Scope, Settings
+from luftpause.scheduler.quota.model import Demand, Light, Scope, Settings, Share
 from luftpause.scheduler.quota.samples import Sample
 from luftpause.scheduler.quota.specs import ScopeSpec
 
@@ -27,11 +28,17 @@ def roll(scope: Scope, now: float) -> Scope:
         if now < scope.reset_at:
             return scope
         windows = floor((now - scope.reset_at) / spec.window_seconds) + 1
-        return replace(scope, remaining=scope.limit, at=now, reset_at=scope.reset_at + windows * spec.window_seconds)
+        began = scope.reset_at + windows * spec.window_seconds
+        return replace(scope, remaining=scope.limit, at=now, reset_at=began, shares=_unused(scope))
     if spec.kind == "bucket" and now > scope.at:
         refilled = scope.remaining + (now - scope.at) * scope.limit / spec.window_seconds
         return replace(scope, remaining=min(capacity(scope), refilled), at=now)
     return scope
+
+
+def _unused(scope: Scope) -> "Map[str, Share]":
+    """In a window that begins no owner of a share has used anything."""
+    return Map({owner: replace(share, used=0.0) for owner, share in scope.shares.items()}) if scope.shares else scope.shares
 
 
 def capacity(scope: Scope) -> float:
@@ -71,20 +78,25 @@ def decayed(value: float, since: float, now: float, seconds: float) -> float:
     return value * exp(-max(0.0, now - since) / seconds)
 
 
-def _forecast_seconds(scope: Scope) -> float:
+def forecast_seconds(scope: Scope) -> float:
     return max(FORECAST_SECONDS_MIN, scope.spec.window_seconds / 6.0)
 
 
 def wanted(scope: Scope, priority: int, units: float, now: float) -> Scope:
     """With this wish in the forecast of its class."""
-    fade = decayed(1.0, scope.demand_at, now, _forecast_seconds(scope))
-    p0, p1, p2 = (was * fade + (units if at == priority else 0.0) for at, was in enumerate(scope.demand))
-    return replace(scope, demand=(p0, p1, p2), demand_at=now)
+    return replace(scope, demand=with_wish(scope, (scope.demand, scope.demand_at), priority, units, now), demand_at=now)
+
+
+def with_wish(scope: Scope, was: tuple[Demand, float], priority: int, units: float, now: float) -> Demand:
+    """Decaying sums of what was wanted per class, as of some time, with one wish more."""
+    fade = decayed(1.0, was[1], now, forecast_seconds(scope))
+    p0, p1, p2 = (wanted * fade + (units if at == priority else 0.0) for at, wanted in enumerate(was[0]))
+    return p0, p1, p2
 
 
 def demand(scope: Scope, priority: int, now: float) -> float:
     """Units per second that a class is forecast to want."""
-    seconds = _forecast_seconds(scope)
+    seconds = forecast_seconds(scope)
     seen = decayed(scope.demand[priority], scope.demand_at, now, seconds) / seconds
     return max(seen, scope.spec.declared_demand) if priority == 0 else seen
 
@@ -165,6 +177,7 @@ def sampled(scope: Scope, sample: Sample, now: float, granted: float) -> Scope:
         shift = max(2.0, 0.02 * scope.spec.window_seconds)
         anew = fixed and reset is not None and (scope.reset_at == inf or now + reset > scope.reset_at + shift)
         if sample.remaining <= scope.remaining or anew or granted > scope.sample_at:
-            scope = replace(scope, remaining=min(sample.remaining, capacity(scope)), at=now)
+            shares = _unused(scope) if anew else scope.shares
+            scope = replace(scope, remaining=min(sample.remaining, capacity(scope)), at=now, shares=shares)
         scope = replace(scope, sample_at=max(scope.sample_at, now))
     return replace(scope, reset_at=now + reset) if fixed and reset else scope

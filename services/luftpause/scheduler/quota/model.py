@@ -13,6 +13,7 @@ from luftpause.scheduler.core.sorted_set import SortedSet
 from luftpause.scheduler.quota.specs import ScopeSpec, TargetSpec
 
 Cost = tuple[tuple[str, float], ...]  # units per scope, by name
+Demand = tuple[float, float, float]
 CLASSES = 3  # P0 critical, P1 standard, P2 background
 
 
@@ -25,6 +26,7 @@ class Settings(Struct, frozen=True, gc=False):
     hintless_seconds_max: float = 60.0  # a block that nobody gave a length to
     capacity_seconds: float = 1.0  # the same where the provider is full
     exclusive_seconds: tuple[float, float, float] = (0.0, 0.5, 3.5)  # a class waits so long after the end of a block
+    retry_until_seconds: tuple[float, float, float] = (0.5, 3.5, 9.5)  # those who retry by themselves: so long after it at the latest
     probes_max: int = 1
     close_after: int = 2  # answers to probes
     window_max: float = 64.0  # slow start ends here: calls in flight
@@ -78,6 +80,15 @@ class Mode(Enum):
 STANDING = frozenset({Mode.OPEN, Mode.HALF_OPEN, Mode.DISABLED})  # waiting then does not count
 
 
+class Share(Struct, frozen=True, gc=False):
+    """What the owner of a reservation has used, and decaying sums of what it wanted, per class."""
+
+    used: float = 0.0
+    used_at: float = 0.0
+    demand: Demand = (0.0, 0.0, 0.0)
+    demand_at: float = 0.0
+
+
 class Scope(Struct, frozen=True, gc=False):
     """
     The ledger of one limit. `remaining` as of `at`; `out`: units of leases that are not settled.
@@ -95,8 +106,9 @@ class Scope(Struct, frozen=True, gc=False):
     out: float = 0.0
     burn: float = 0.0  # decaying sum of what was granted
     burn_at: float = 0.0
-    demand: tuple[float, float, float] = (0.0, 0.0, 0.0)  # decaying sums of what was wanted
+    demand: Demand = (0.0, 0.0, 0.0)  # decaying sums of what was wanted
     demand_at: float = 0.0
+    shares: "Map[str, Share]" = Map()  # of callers with a reservation
     paced: tuple[float, float, float] = (0.0, 0.0, 0.0)  # when a class may next
     origin: Origin = Origin.CONFIGURED
 
@@ -141,6 +153,7 @@ class Waiter(Struct, frozen=True, gc=False):
     number: int  # of its arrival
     scopes: tuple[str, ...]
     asked: Cost  # as it was wanted; `cost` is of the scopes that are there
+    owner: str  # the caller if it has a reservation, else empty
     unblocked_at: float  # what the target's clock of unblocked time showed
 
 
@@ -156,6 +169,8 @@ class Lease(Struct, frozen=True, gc=False):
     episode: int  # of the breaker when it was granted
     probe: bool = False
     promoted: bool = False
+    owner: str = ""  # as of its waiter
+    waiter: Waiter | None = None  # that it was; it goes back to where it stood if a shared store declines
 
 
 class Line(Struct, frozen=True, gc=False):
@@ -166,7 +181,7 @@ class Line(Struct, frozen=True, gc=False):
     flows: "Map[str, SortedSet[tuple[int, str]]]" = Map()  # caller -> (number, want)
 
 
-LineKey = tuple[int, tuple[str, ...]]  # class, scopes
+LineKey = tuple[int, tuple[str, ...], str]  # class, scopes, owner of a reservation: whoever has one is not behind those who have not
 
 
 class Tables(Struct, gc=False):
@@ -191,6 +206,7 @@ class Tables(Struct, gc=False):
     budgets_old: "Map[str, float]" = Map()  # the same, of the time before
     budgets_at: float = 0.0
     number: int = 0
+    declined: dict[str, tuple[float, float, float]] = {}  # by scope, or "": until when a shared store will not be asked, per class
     due: float = inf
 
 

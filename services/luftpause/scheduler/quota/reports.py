@@ -4,10 +4,10 @@ from math import inf, isfinite
 
 from luftpause.scheduler.quota import breaker, learning, ledger
 from luftpause.scheduler.quota.decisions import Expired, Stale
-from luftpause.scheduler.quota.draft import Draft, end_lease, renew
+from luftpause.scheduler.quota.draft import Draft, end_lease, renew, spent
 from luftpause.scheduler.quota.events import AnswerReported, LeaseReleased, LeaseRenewed, LimitsObserved
 from luftpause.scheduler.quota.headers import LimitKind
-from luftpause.scheduler.quota.model import Lease, Origin, Scope
+from luftpause.scheduler.quota.model import Lease, Origin, Scope, Tables
 from luftpause.scheduler.quota.samples import Sample
 from luftpause.scheduler.quota.wishes import earn_retry, fit_waiters, known
 
@@ -43,7 +43,7 @@ def released(d: Draft, event: LeaseReleased) -> None:
         end_lease(d, lease)
         for name, units in lease.cost:
             if name in d.scopes:
-                d.scopes[name] = ledger.burnt(d.scopes[name], -units, d.now, d.settings)
+                d.scopes[name] = spent(d, lease, name, -units)
 
 
 def reported(d: Draft, event: AnswerReported) -> None:
@@ -65,15 +65,20 @@ def reported(d: Draft, event: AnswerReported) -> None:
 
 def _settle_cost(d: Draft, lease: Lease, event: AnswerReported, told: set[str]) -> None:
     """What was used, where no sample says what is left. Unknown: what was reserved. A request that is too large was not served."""
-    actual = dict(known(d, event.actual))
-    for name, reserved in lease.cost:
-        scope = d.scopes.get(name)
-        if scope is None:
-            continue
-        used = actual.get(name, 0.0 if event.kind is LimitKind.TOO_LARGE else reserved)
-        used = max(used if isfinite(used) else reserved, reserved if scope.spec.charge == "reserved" and event.outcome == "ok" else 0.0)
-        scope = ledger.burnt(scope, used - reserved, d.now, d.settings)
+    for name, reserved, used in used_of(d, lease, event):
+        scope = spent(d, lease, name, used - reserved)
         d.scopes[name] = scope if name in told else ledger.charge(scope, used, d.now)
+
+
+def used_of(tables: Tables, lease: Lease, event: AnswerReported) -> list[tuple[str, float, float]]:
+    """Scope, units reserved, units to be charged."""
+    actual, found = dict(known(tables, event.actual)), list[tuple[str, float, float]]()
+    for name, reserved in lease.cost:
+        if (scope := tables.scopes.get(name)) is not None:
+            used = actual.get(name, 0.0 if event.kind is LimitKind.TOO_LARGE else reserved)
+            least = reserved if scope.spec.charge == "reserved" and event.outcome == "ok" else 0.0
+            found.append((name, reserved, max(used if isfinite(used) else reserved, least)))
+    return found
 
 
 def observed(d: Draft, event: LimitsObserved) -> None:

@@ -6,6 +6,8 @@ from typing import Literal
 from msgspec import Struct
 
 BURST_MAX = 60.0
+COMPACTS = 2  # the level from which on
+FALLS_BACK = 3
 
 
 class ScopeSpec(Struct, frozen=True, gc=False):
@@ -70,6 +72,20 @@ class Ladder(Struct, frozen=True, gc=False):
     def __post_init__(self) -> None:
         if not (0 < self.max_tokens_factor <= 1 and self.max_tokens_min >= 1):
             raise ValueError("the ladder's max_tokens_factor must be above 0 and at most 1, max_tokens_min at least 1")
+
+
+class Cut(Struct, frozen=True, gc=False):
+    """Load to shed from a turn: what it may answer at most, a hint to compact its prompt, the next model of the replica's chain."""
+
+    max_tokens_factor: float
+    max_tokens_min: int
+    compact: bool
+    fall_back: bool
+
+
+def cut(ladder: Ladder, level: int) -> Cut | None:
+    """What this level sheds; None: nothing."""
+    return Cut(ladder.max_tokens_factor, ladder.max_tokens_min, level >= COMPACTS, level >= FALLS_BACK) if level > 0 else None
 
 
 class TargetSpec(Struct, frozen=True, gc=False):

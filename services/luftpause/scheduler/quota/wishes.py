@@ -5,16 +5,17 @@ from math import inf, isfinite
 from immutables import Map
 from msgspec.structs import replace
 
-from luftpause.scheduler.quota import ledger
+from luftpause.scheduler.quota import ledger, shares
 from luftpause.scheduler.quota.decisions import Grant, Refuse, RefuseCode
 from luftpause.scheduler.quota.draft import Draft, join, leave
 from luftpause.scheduler.quota.events import QuotaWanted, QuotaWithdrawn
-from luftpause.scheduler.quota.model import CLASSES, Cost, Lease, Mode, Waiter
+from luftpause.scheduler.quota.model import CLASSES, Cost, Lease, Mode, Tables, Waiter
+from luftpause.scheduler.quota.specs import cut
 
 Refusal = tuple[RefuseCode, str]
 
 
-def known(d: Draft, cost: Cost) -> Cost:
+def known(d: Tables, cost: Cost) -> Cost:
     """What the scopes that are there take of it: by their own name, else by the first name that they count."""
     asked, found = dict(cost), list[tuple[str, float]]()
     for name, scope in d.scopes.items():
@@ -30,8 +31,17 @@ def fit_waiters(d: Draft) -> None:
     """Other scopes are there than were: who waits, waits for what it costs of these."""
     for waiter in sorted(d.waiters.values(), key=lambda one: one.number):
         leave(d, waiter)
-        cost = known(d, waiter.asked)
-        join(d, replace(waiter, cost=cost, scopes=tuple(name for name, _ in cost)))
+        join(d, fitted(d, waiter))
+
+
+def fitted(d: Draft, waiter: Waiter) -> Waiter:
+    """What it costs of the scopes that are there now, and whose share it may take of."""
+    cost = known(d, waiter.asked)
+    return replace(waiter, cost=cost, scopes=tuple(name for name, _ in cost), owner=_owner(d, waiter.caller))
+
+
+def _owner(d: Draft, caller: str) -> str:
+    return caller if d.spec.reservations and shares.share_of(d.spec.reservations, caller) else ""
 
 
 def wanted(d: Draft, event: QuotaWanted) -> None:
@@ -45,11 +55,13 @@ def wanted(d: Draft, event: QuotaWanted) -> None:
     if refusal is not None:
         d.decisions.append(Refuse(d.spec.name, event.want, *refusal))
         return
+    owner = _owner(d, event.caller)
     for name, units in cost:
-        d.scopes[name] = ledger.wanted(d.scopes[name], event.priority, units, d.now)
+        scope = ledger.wanted(d.scopes[name], event.priority, units, d.now)
+        d.scopes[name] = shares.wanted(scope, owner, event.priority, units, d.now) if owner else scope
     d.number += 1
     names = tuple(name for name, _ in cost)
-    join(d, Waiter(event.want, event.caller, event.priority, cost, event.lease_seconds, d.number, names, event.cost, d.unblocked))
+    join(d, Waiter(event.want, event.caller, event.priority, cost, event.lease_seconds, d.number, names, event.cost, owner, d.unblocked))
 
 
 def _mistake(event: QuotaWanted) -> Refusal | None:
@@ -123,4 +135,6 @@ def hopeless(d: Draft, waiter: Waiter) -> Refusal | None:
 
 
 def grant(d: Draft, lease: Lease) -> Grant:
-    return Grant(d.spec.name, lease.want, lease.fence, lease.expires, d.breaker.level if lease.priority else 0)
+    level = d.breaker.level if lease.priority else 0
+    rank = 1 if lease.promoted else lease.priority
+    return Grant(d.spec.name, lease.want, lease.fence, lease.expires, level, rank, cut(d.spec.ladder, level))

@@ -31,12 +31,13 @@ from luftpause.scheduler.quota.events import (
     QuotaWithdrawn,
     TargetConfigured,
     TargetEnabled,
+    TargetRemoved,
     Tick,
 )  # fmt: skip
 from luftpause.scheduler.quota.headers import LimitKind
 from luftpause.scheduler.quota.model import Cost, Mode, Scope, Settings, Target
 from luftpause.scheduler.quota.samples import Sample
-from luftpause.scheduler.quota.specs import ScopeSpec, TargetSpec
+from luftpause.scheduler.quota.specs import Cut, Ladder, ScopeSpec, TargetSpec, cut
 
 HOUR = ScopeSpec("req", "fixed", 100, 3_600)
 BUCKET = ScopeSpec("tok", "bucket", 600, 60)
@@ -436,3 +437,42 @@ def test_new_limits_keep_the_ledger_the_waiters_and_the_leases() -> None:
     told = desk.send(TargetConfigured(0.0, TargetSpec("t", (ScopeSpec("req", "fixed", 50, 3_600),))))
     assert desk.granted(told) == ["c"]  # what it waited for is gone
     assert (desk.scope("req").limit, desk.scope("req").out, len(desk.target.leases)) == (50, 3, 3)
+
+
+def test_a_target_that_is_removed_refuses_who_waits_and_forgets_its_leases() -> None:
+    desk = Desk(AT_ONCE)
+    for want in "abcd":
+        desk.want(want, conc=1)
+    told = desk.send(TargetRemoved(0.0, "t"))
+    assert [(decision.want, decision.code) for decision in told if isinstance(decision, Refuse)] == [
+        ("c", RefuseCode.TARGET_REMOVED),
+        ("d", RefuseCode.TARGET_REMOVED),
+    ]
+    assert "no longer configured" in str(told[0])
+    assert (dict(desk.state.targets), list(desk.state.due)) == ({}, [])
+    assert desk.report("a") == [Stale("t", "a", 1)]
+    assert desk.send(TargetRemoved(0.0, "t")) == []
+    desk.send(TargetConfigured(0.0, TargetSpec("t", (AT_ONCE,))))
+    (anew,) = desk.want("e", conc=1)
+    assert isinstance(anew, Grant)
+    assert anew.fence == 3  # fences grow, whatever is forgotten
+
+
+def test_a_level_says_what_to_shed_and_p0_sheds_nothing() -> None:
+    ladder = Ladder(max_tokens_factor=0.25, max_tokens_min=100)
+    assert [cut(ladder, level) for level in range(4)] == [
+        None,
+        Cut(0.25, 100, compact=False, fall_back=False),
+        Cut(0.25, 100, compact=True, fall_back=False),
+        Cut(0.25, 100, compact=True, fall_back=True),
+    ]
+    desk = Desk(ScopeSpec("req", "fixed", 200, 3_600, protect=(0.0, 0.0, 0.0)), forecast_part_max=0.0)
+    for at in range(160):
+        desk.until(at * 0.1)
+        desk.want(f"w{at}", 0)
+        desk.report(f"w{at}")
+    (standard,), (critical,) = desk.want("p1", 1), desk.want("p0", 0)
+    assert isinstance(standard, Grant)
+    assert isinstance(critical, Grant)
+    assert standard.cut == cut(Ladder(), standard.level) is not None
+    assert (critical.level, critical.cut) == (0, None)
