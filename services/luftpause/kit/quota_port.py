@@ -62,6 +62,9 @@ class Reported(Struct, frozen=True):
     retry_seconds: float | None = None
 
 
+Answer = Granted | NotNow | Refused | Reported | Renewed | Released | Gone
+
+
 class QuotaUnavailableError(LuftpauseError):
     """The governor can't be asked now. Nothing was granted."""
 

@@ -24,6 +24,7 @@ from luftpause.scheduler.core.events import ConfigChanged
 from luftpause.scheduler.core.settings import Settings
 from luftpause.scheduler.core.view import overview
 from luftpause.scheduler.door import Door
+from luftpause.scheduler.governor.app import Governing, governing
 from luftpause.scheduler.host import Host
 from luftpause.scheduler.metrics import SchedulerMetrics
 from luftpause.scheduler.probes import Prober
@@ -44,6 +45,7 @@ class Running(Struct, frozen=True):
     http: str  # URL
     host: Host
     sessions: SessionServer
+    governing: Governing
     work: asyncio.Task[None]
     configure: Callable[[Config], None]
 
@@ -120,6 +122,8 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
     prober = Prober(host.post, period_seconds=own.probe_seconds, bytes_max=own.probe_bytes_max)
     host.probe = prober.now
     sessions = SessionServer(host, orders_max=own.orders_max, hello_bytes_max=own.hello_bytes_max, tokens=tokens, credentials=credentials)
+    quotas = governing(config, tokens)
+    sessions.services = (quotas.server.handlers(),)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(sock.close)
         stack.push_async_callback(prober.close)
@@ -134,21 +138,28 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
             timeline,
         )
         http = await stack.enter_async_context(_http(Door(app, own, tokens, metrics_open=config.auth.metrics_open), sock))
-        work = asyncio.create_task(_work(host, http), name="scheduler host")
+        work = asyncio.create_task(_work(host, quotas, http), name="scheduler host")
         stack.push_async_callback(_cancel, work)
         prober.watch(config.replicas)
-        yield Running(_reachable(own.host, port), kit.url_of(sock), host, sessions, work, lambda new: _configure(host, prober, new))
+        yield Running(
+            _reachable(own.host, port), kit.url_of(sock), host, sessions, quotas, work, lambda new: _configure(host, prober, quotas, new)
+        )
 
 
-def _configure(host: Host, prober: Prober, config: Config) -> None:
-    """The core hears of new replicas before anything is found out about them."""
+def _configure(host: Host, prober: Prober, quotas: Governing, config: Config) -> None:
+    """The core hears of new replicas before anything is found out about them, and the governor of their quotas before that."""
+    quotas.configure(config)
     host.post(ConfigChanged(monotonic(), replicas.specs(config.replicas)))
     prober.watch(config.replicas)
 
 
-async def _work(host: Host, http: asyncio.Task[None]) -> None:
-    """The first of the two that ends ends the scheduler; HTTP is stopped by its own block."""
-    await asyncio.gather(host.run(), asyncio.shield(http))
+async def _work(host: Host, quotas: Governing, http: asyncio.Task[None]) -> None:
+    """The first of them that ends ends the scheduler; HTTP is stopped by its own block."""
+    governor = asyncio.create_task(quotas.governor.run(), name="governor")
+    try:
+        await asyncio.gather(host.run(), governor, asyncio.shield(http))
+    finally:
+        governor.cancel()
 
 
 def _settings(config: SchedulerConfig) -> Settings:

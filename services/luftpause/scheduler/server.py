@@ -55,6 +55,7 @@ class SessionServer:
         self.epoch = new_boot_id()
         self.sessions: dict[str, Session] = {}  # by dataplane: the current ones
         self.unknown_facts = 0  # skipped, in sessions that have ended
+        self.services: tuple[grpc.GenericRpcHandler, ...] = ()  # others at the same address; to be set before `start`
         self._host = host
         self._orders_max = orders_max
         self._hello_bytes_max = hello_bytes_max
@@ -73,7 +74,7 @@ class SessionServer:
     async def start(self, address: str) -> int:
         """Listen on host:port (port 0: a free one); the port. Raises LuftpauseError where it can't."""
         server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=SESSIONS_MAX)
-        server.add_generic_rpc_handlers((_handlers(self._session),))
+        server.add_generic_rpc_handlers((_handlers(self._session), *self.services))
         try:
             port = server.add_secure_port(address, self._credentials) if self._credentials else server.add_insecure_port(address)
         except RuntimeError as error:
