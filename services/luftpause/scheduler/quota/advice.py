@@ -21,7 +21,7 @@ def advice(
     """
     t = state.targets[target]
     now = max(state.now, state.now if now is None else now)
-    ends = _block_end(t, now, t.scopes if scopes is None else [name for name in scopes if name in t.scopes])
+    ends = block_end(t, now, t.scopes if scopes is None else [name for name in scopes if name in t.scopes])
     first, last = state.settings.exclusive_seconds[priority], state.settings.retry_until_seconds[priority]
     if ends + last <= now:  # that window has passed
         ends = now
@@ -29,7 +29,7 @@ def advice(
     return ends - now + first + draw * (last - first)
 
 
-def _block_end(t: Target, now: float, scopes: Iterable[str]) -> float:
+def block_end(t: Target, now: float, scopes: Iterable[str]) -> float:
     """The latest end there is, also one that has been; no end at all: now."""
     starts = t.breaker.mode in STANDING or t.breaker.window < inf
     ends = t.breaker.open_until if starts else -inf

@@ -55,15 +55,15 @@ def vote(d: Draft, caller: str) -> None:
         return
     d.cascade = replace(d.cascade, until=d.now + s.cascade_seconds_max)
     callers = tuple(sorted(name for _, name in hits))
-    d.decisions.append(CascadeBegan(d.spec.name, callers, _behind(d, callers), d.cascade.until))
+    d.decisions.append(CascadeBegan(d.spec.name, callers, behind(d.downstream, callers), d.cascade.until))
     rank_all(d)
 
 
-def _behind(d: Draft, callers: Sequence[str]) -> tuple[str, ...]:
+def behind(downstream: Mapping[str, tuple[str, ...]], callers: Sequence[str]) -> tuple[str, ...]:
     """Everybody downstream of these, near ones first."""
     found, look = dict.fromkeys(callers, None), list(callers)
     for name in look:
-        for follower in d.downstream.get(name, ()):
+        for follower in downstream.get(name, ()):
             if follower not in found:
                 found[follower] = None
                 look.append(follower)
