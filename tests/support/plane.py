@@ -12,6 +12,7 @@ from typing import Any
 import h11
 
 from luftpause.dataplane.app import Dataplane
+from luftpause.dataplane.proxy.proxy import Governed
 from luftpause.dataplane.turns import Scheduler
 from luftpause.kit.auth import Tokens
 from luftpause.kit.config import DataplaneConfig
@@ -22,9 +23,9 @@ STREAM_BODY = json.dumps({"model": "m", "stream": True, "messages": [{"role": "u
 
 @contextlib.asynccontextmanager
 async def running_plane(
-    scheduler: Scheduler, *, tokens: Tokens | None = None, metrics_open: bool = False, **config: Any
+    scheduler: Scheduler, *, tokens: Tokens | None = None, metrics_open: bool = False, governed: Governed | None = None, **config: Any
 ) -> AsyncGenerator[Dataplane]:
-    plane = Dataplane(DataplaneConfig(port=0, **config), scheduler, tokens, metrics_open=metrics_open)
+    plane = Dataplane(DataplaneConfig(port=0, **config), scheduler, tokens, metrics_open=metrics_open, governed=governed)
     await plane.start()
     try:
         yield plane

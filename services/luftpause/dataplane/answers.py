@@ -9,7 +9,12 @@ from typing import Final
 from luftpause.kit.metrics import OTHER, Labels
 
 STATUS: Final = slice(9, 12)  # of an HTTP/1.1 status line
-NAMED: Final = (("/v1/models/", "/v1/models/{model}"), ("/v1/runs/", "/v1/runs/{run}"), ("/v1/responses/", "/v1/responses/{response}"))
+NAMED: Final = (
+    ("/v1/models/", "/v1/models/{model}"),
+    ("/v1/runs/", "/v1/runs/{run}"),
+    ("/v1/responses/", "/v1/responses/{response}"),
+    ("/proxy/", "/proxy/{target}"),
+)
 
 
 class Answers:

@@ -19,6 +19,7 @@ from luftpause.dataplane.http import Conn, protocol_of
 from luftpause.dataplane.link import SessionLink
 from luftpause.dataplane.metrics import LinkMetrics, LoopLag, PlaneMetrics
 from luftpause.dataplane.metrics_page import add_metrics
+from luftpause.dataplane.proxy.proxy import Governed, Proxy
 from luftpause.dataplane.relay import Relay
 from luftpause.dataplane.sweep import Sweep
 from luftpause.dataplane.turns import Scheduler
@@ -80,11 +81,13 @@ class Dataplane:
         metrics_open: bool = False,
         collectors: Sequence[Collector] = (),
         worker: Worker | None = None,
+        governed: Governed | None = None,
     ) -> None:
         self._config = config
         self._tokens = tokens or auth.Tokens()
         self.sweep = Sweep()
         self.relay = Relay(config, scheduler, self.sweep, _key(config))
+        self.proxy = Proxy(self.relay, config, governed, self._tokens) if governed is not None else None
         api = make_api(scheduler, lambda: self.door.stopping)
         self.door = Door(
             config,
@@ -94,6 +97,7 @@ class Dataplane:
             self.relay.stored.methods,
             self._tokens,
             metrics_open=metrics_open,
+            proxy=self.proxy,
         )
         self._server = Server(
             uvicorn.Config(
@@ -146,6 +150,8 @@ class Dataplane:
             end.cancel()
         self.relay.kill()
         await self._end_server()
+        if self.proxy is not None:
+            await self.proxy.close()
         self.sweep.stop()
         self._lag.stop()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from luftpause.dataplane.answers import Answers
 from luftpause.dataplane.bridge import Bridge
 from luftpause.dataplane.identify import caller_of
+from luftpause.dataplane.proxy import gate
 from luftpause.dataplane.reader import Reader
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.request_head import KnownHeads, RequestHead
@@ -20,6 +21,7 @@ from luftpause.kit.urls import host_of
 if TYPE_CHECKING:
     from luftpause.dataplane.exchange import Request
     from luftpause.dataplane.http import Conn
+    from luftpause.dataplane.proxy.proxy import Proxy
 
 OPEN_PATHS: Final = frozenset({"/health", "/ready"})  # asked by load balancers under any name, without a token
 METRICS: Final = "/metrics"
@@ -40,7 +42,7 @@ class Door:
     """What all client connections share. `relayed` are the paths (POST only) whose requests have bodies and go to engines.
 
     `stored` says by method who serves a path that names something an engine stores, `methods_of` which methods the ASGI app has for a
-    path; none: there is no such path.
+    path; none: there is no such path. `proxy` serves `/proxy/…`; None: it is off.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Door:
         tokens: Tokens | None = None,
         *,
         metrics_open: bool = False,
+        proxy: "Proxy | None" = None,
     ) -> None:
         self.answers = Answers((*relayed, *OPEN_PATHS, METRICS, "/v1/models"))
         self.config = config
@@ -67,6 +70,7 @@ class Door:
         self._origins = frozenset(config.cors_origins)
         self._tokens = tokens if tokens is not None and tokens.required else None
         self._free = OPEN_PATHS | {METRICS} if metrics_open else OPEN_PATHS
+        self._proxy = proxy
 
     def reader(self) -> Reader:
         return Reader(self.config.head_bytes_max, self.config.headers_max, self._heads)
@@ -75,7 +79,7 @@ class Door:
         """May this request be served? Asked when its head is complete."""
         head = reader.head
         rejection = None if head.allowed else self._check_sender(head)
-        if rejection is None and (self._tokens is not None):
+        if rejection is None and (self._tokens is not None or gate.is_proxied(head)):
             access = self._check_token(head)
             rejection = access if isinstance(access, Rejection) else None
         if rejection is None and not head.allowed:
@@ -115,6 +119,8 @@ class Door:
 
     def _check_token(self, head: RequestHead) -> Rejection | Access:
         """A browser's preflight has no token, and needs none."""
+        if gate.is_proxied(head):
+            return self._check_proxied(head)
         if self._tokens is None or head.path in self._free or head.method == "OPTIONS":
             return EVERYBODY
         shown = head.named.get(b"authorization"), head.named.get(b"x-api-key")
@@ -123,6 +129,11 @@ class Door:
             return access
         wrong = unauthorized(*shown)
         return Rejection(wrong.status, wrong.code, wrong.message)
+
+    def _check_proxied(self, head: RequestHead) -> Rejection | Access:
+        if gate.is_preflight(head):
+            return EVERYBODY
+        return gate.OFF if self._proxy is None else self._proxy.access(head)
 
     def caller(self, head: RequestHead) -> str:
         """Whose body it is, where that is counted."""
@@ -151,7 +162,7 @@ class Door:
         if relay is not None and head.method == "POST":
             relay(conn, request)
             return
-        by_method = self._stored(head.path)
+        by_method = self._others(head)
         if head.method in by_method:
             by_method[head.method](conn, request)
             return
@@ -167,6 +178,16 @@ class Door:
             self._refuse(conn, request, Rejection(405, "method_not_allowed", f"{head.path[:200]} takes {allow}", allow=allow))
         else:
             Bridge(conn, request).start()
+
+    def _others(self, head: RequestHead) -> Mapping[str, Serve]:
+        """By method, who serves what is neither a turn nor the app's."""
+        return {head.method: self._serve_proxied} if gate.is_proxied(head) else self._stored(head.path)
+
+    def _serve_proxied(self, conn: "Conn", request: "Request") -> None:
+        if gate.is_preflight(request.head):
+            self._options(conn, request, gate.METHODS)
+        elif self._proxy is not None:
+            self._proxy.serve(conn, request)
 
     def _missing(self, path: str) -> str:
         """Names the path that was meant where only `/v1` is missing or doubled; else where turns go."""

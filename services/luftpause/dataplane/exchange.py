@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.request_head import RequestHead
 
 
@@ -64,4 +65,16 @@ class Client(Protocol):
 
     def break_off(self, *, reset: bool) -> None:
         """The answer can't be completed. `reset` where an orderly close would look complete."""
+        ...
+
+
+class Stopped(Protocol):
+    """Whoever the dataplane tells that it stops."""
+
+    def stop_waiting(self, rejection: Rejection) -> None:
+        """Nothing is placed any more: answer with this, unless the answer is under way."""
+        ...
+
+    def kill(self, rejection: Rejection) -> None:
+        """The dataplane ends now."""
         ...

@@ -5,15 +5,13 @@ import functools
 
 from luftpause.dataplane.deciding import decide
 from luftpause.dataplane.door import Serve
-from luftpause.dataplane.errand import Errand
-from luftpause.dataplane.exchange import Request
+from luftpause.dataplane.exchange import Request, Stopped
 from luftpause.dataplane.formats import CLASSIFY, FORMATS, Format
 from luftpause.dataplane.http import Conn
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.stored import COUNT_TOKENS, StoredRoutes, count_tokens
 from luftpause.dataplane.sweep import Sweep
 from luftpause.dataplane.turn import Turn
-from luftpause.dataplane.turn_ends import TurnEnds
 from luftpause.dataplane.turns import Scheduler
 from luftpause.dataplane.upstream import Upstreams
 from luftpause.kit.config import DataplaneConfig
@@ -33,7 +31,7 @@ class Relay:
         self.holds_busy = config.on_busy == "hold"
         self.upstreams = Upstreams(config, sweep)
         self.forwarded = frozenset(name.lower().encode() for name in config.forward_headers)
-        self.turns: set[TurnEnds | Errand] = set()
+        self.turns: set[Stopped] = set()
         self.stored = StoredRoutes(self)
         self.deadline = 0.0  # always due: the sweep passes on which replicas delivered
         self.stopping: Rejection | None = None  # why turns get no place any more
@@ -63,10 +61,10 @@ class Relay:
         else:
             turn.begin(request)
 
-    def enter(self, turn: TurnEnds | Errand) -> None:
+    def enter(self, turn: Stopped) -> None:
         self.turns.add(turn)
 
-    def leave(self, turn: TurnEnds | Errand) -> None:
+    def leave(self, turn: Stopped) -> None:
         self.turns.discard(turn)
         if self.stopping is not None and not self.turns:
             self._empty.set()

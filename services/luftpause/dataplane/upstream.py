@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import ssl
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -66,7 +67,7 @@ class Connecting:
         receiver.upstream = self
         loop = asyncio.get_running_loop()
         origin = pool.origin
-        self._task = loop.create_task(loop.create_connection(lambda: Connection(pool), origin.host, origin.port, ssl=pool.tls))
+        self._task = loop.create_task(loop.create_connection(lambda: pool.protocol(pool), origin.host, origin.port, ssl=pool.tls))
         self._task.add_done_callback(self._made)
         pool.waiting[self] = None
         pool.sweep.watch(self)
@@ -122,6 +123,8 @@ class Connecting:
 
 class Pool:
     """The connections to one replica."""
+
+    protocol: "Callable[[Pool], Connection]" = Connection
 
     def __init__(self, url: str, config: DataplaneConfig, sweep: Sweep, flow: Flow) -> None:
         self.origin = origin_of(url)

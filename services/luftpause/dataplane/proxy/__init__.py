@@ -1,0 +1,1 @@
+"""How do calls of any tool to a configured API share its quota: the governed reverse proxy `/proxy/{target}/…`?"""

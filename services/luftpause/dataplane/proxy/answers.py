@@ -1,0 +1,71 @@
+"""What does the client of a proxied call read when the governor, or the way to the target, says no?"""
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from luftpause.dataplane.answer_head import AnswerHead
+from luftpause.dataplane.proxy.headers import without_retry
+from luftpause.dataplane.rejection import Rejection
+from luftpause.dataplane.responses import CLOSE
+from luftpause.kit.quota_port import NotNow, Refused
+
+if TYPE_CHECKING:
+    from luftpause.dataplane.proxy.leg import Failure
+
+SDK_SECONDS_MAX: Final = 60.0  # clients' packages ignore a longer Retry-After and try again within seconds
+NO_RETRY: Final = b"x-should-retry: false\r\n"
+STATUSES: Final = {"unknown_target": 404, "bad_cost": 400, "bad_priority": 400, "too_large": 413}
+
+
+class Refusal(Struct, frozen=True, gc=False):
+    """A target's refusal by quota, whole; `retry_seconds`: when this caller's window opens."""
+
+    head: AnswerHead
+    body: bytes
+    retry_seconds: float
+
+
+def held(seconds: float) -> bytes:
+    """How long a call waited for quota."""
+    return b"x-luftpause-held-ms: %d\r\n" % round(seconds * 1000)
+
+
+def advice(seconds: float | None) -> bytes:
+    """Header lines that put clients which retry by themselves into their window. None: no retry can help."""
+    if seconds is None:
+        return NO_RETRY
+    lines = b"retry-after: %d\r\nretry-after-ms: %d\r\n" % (max(1, math.ceil(seconds)), max(1, math.ceil(seconds * 1000)))
+    return lines + NO_RETRY if seconds > SDK_SECONDS_MAX else lines
+
+
+def with_advice(lines: bytes, seconds: float | None) -> bytes:
+    """The header lines of a target's refusal, with our word on when to come again in place of its own."""
+    return without_retry(lines) + advice(seconds)
+
+
+def whole(kept: Refusal, seconds: float | None, *, more: bytes, close: bool, bodiless: bool) -> bytes:
+    """A refusal that was held back, after all."""
+    lines = with_advice(kept.head.lines, seconds)
+    length = b"" if bodiless else b"content-length: %d\r\n" % len(kept.body)
+    return b"%b%b%b%b\r\n%b" % (lines, length, more, CLOSE if close else b"", kept.body)
+
+
+def refused(target: str, answer: NotNow | Refused) -> tuple[Rejection, bytes]:
+    """The governor's own no, with further header lines."""
+    if isinstance(answer, NotNow):
+        message = f"the quota of {target} is spent for now ({answer.reason}); come again in {answer.retry_seconds:.1f} s"
+        rejection = Rejection(429, "quota_wait", message, retry_after_s=max(1, math.ceil(answer.retry_seconds)))
+        return rejection, advice(answer.retry_seconds).partition(b"\r\n")[2]
+    status = STATUSES.get(answer.code, 429)
+    return Rejection(status, answer.code, answer.message), NO_RETRY
+
+
+def lost(target: str, failure: "Failure", *, repeatable: bool) -> Rejection:
+    """No answer came from the target."""
+    if failure.why == "unreachable":
+        return Rejection(502, "target_unreachable", f"{target} can't be reached: {failure.reason}; the call was not made")
+    again = "it may be sent again" if repeatable else "it may have been carried out: look before sending it again"
+    status = 504 if failure.why.endswith("_timeout") else 502
+    return Rejection(status, "target_failed", f"{target} {failure.reason}; {again}")

@@ -1,0 +1,182 @@
+"""What becomes of one sending of a call to its target: an answer that passes to the client, or one that is looked at first?
+
+A refusal is kept until it is whole, so that the call can be sent again without the client's seeing it. Everything else passes as it comes.
+"""
+
+import asyncio
+import zlib
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from luftpause.dataplane.answer_head import AnswerHead
+from luftpause.dataplane.connection import Connection
+from luftpause.dataplane.passing import Emit, Passing
+from luftpause.dataplane.responses import CLOSE
+
+if TYPE_CHECKING:
+    from luftpause.dataplane.exchange import Client
+    from luftpause.dataplane.upstream import Connecting
+
+REFUSALS: Final = frozenset({402, 403, 413, 429, 503, 529})  # statuses that may be a matter of quotas: their body says so, or not
+KEPT_BYTES_MAX: Final = 65_536
+EXCERPT_BYTES_MAX: Final = 4_096
+LOOK_SECONDS: Final = 2.0  # a refusal that is not whole by then is looked at as far as it is there
+REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})  # RFC 9110, 9.2.2
+JSON_KINDS: Final = (b"application/json", b"application/graphql-response+json")
+SAID_LIMITED: Final = (b"RATE_LIMITED", b"RATELIMITED")  # GraphQL refuses with a 200
+
+
+class Failure(Struct, frozen=True, gc=False):
+    """No answer, or only a part of one. `why` as in `Receiver.broken`, or `unreachable`: the target has not seen the call."""
+
+    reason: str
+    why: str
+
+
+class Leg:
+    """
+    A `TargetReceiver`. `begun` ends when it is clear what came: None, the answer passes; a head, it is held back; or a failure.
+
+    `over` ends with the answer: None, or how it broke.
+    """
+
+    straight = None
+
+    def __init__(self, conn: "Client", method: str, version: str) -> None:
+        self._conn = conn
+        self._version = version
+        self.bodiless = method == "HEAD"
+        self.repeatable = method in REPEATABLE
+        self.upstream: Connection | Connecting | None = None
+        self.was_sent = False
+        self.more = b""  # header lines for the client beside those of the target
+        self.answer: AnswerHead | None = None
+        self.excerpt = b""  # what the body says of limits
+        loop = asyncio.get_running_loop()
+        self.begun: asyncio.Future[AnswerHead | Failure | None] = loop.create_future()
+        self.over: asyncio.Future[Failure | None] = loop.create_future()
+        self.passes = False
+        self.until_close = False
+        self.whole = False  # of an answer that is held back: all of it is here
+        self._emit: Emit | None = None
+        self._raw = b""
+        self._payload = b""
+
+    # ---- Receiver
+
+    def sent(self) -> None:
+        self.was_sent = True
+
+    def unreachable(self, reason: str) -> None:
+        self._fail(Failure(reason, "unreachable"))
+
+    def broken(self, reason: str, why: str) -> None:
+        self._fail(Failure(reason, why))
+
+    def head(self, head: AnswerHead) -> None:
+        self.answer = head
+        if head.status not in REFUSALS:
+            self.go(head.lines)
+            self.begun.set_result(None)
+        else:
+            self.begun.get_loop().call_later(LOOK_SECONDS, self._look)
+
+    def body(self, raw: bytes, payload: bytes, done: bool) -> None:
+        head = self.answer
+        if head is None:
+            return
+        if done:
+            self.upstream = None  # its connection is another call's from now on
+        if not self.passes:
+            self._keep(raw, payload, done=done)
+            return
+        if payload and not self.excerpt and head.kind in JSON_KINDS and any(mark in payload[:EXCERPT_BYTES_MAX] for mark in SAID_LIMITED):
+            self.excerpt = payload[:EXCERPT_BYTES_MAX]
+        self._pass(raw, payload, done=done)
+
+    # ---- for the call
+
+    def go(self, lines: bytes) -> None:
+        """The answer passes to the client from now on, under these header lines (with a status line before them)."""
+        head, conn = self.answer, self._conn
+        if head is None:
+            return
+        self.passes = True
+        framing = b""
+        if not self.bodiless:
+            passing = Passing(head, self._version, None)
+            framing, self._emit, self.until_close = passing.framing, passing.emit, passing.until_close
+        if self.until_close:
+            conn.keeps = False
+        conn.let_go()
+        conn.write_head(b"%b%b%b%b%b\r\n" % (lines, self.more, conn.more, framing, b"" if conn.keeps else CLOSE))
+        if self._raw or self.whole:
+            self._pass(self._raw, self._payload, done=self.whole)
+            self._raw = self._payload = b""
+        if not self.whole:
+            self.resume()
+
+    def kept(self) -> bytes:
+        """The body of an answer that was held back."""
+        return self._payload
+
+    def pause(self) -> None:
+        if self.upstream is not None:
+            self.upstream.pause()
+
+    def resume(self) -> None:
+        if self.upstream is not None:
+            self.upstream.resume()
+
+    def abort(self) -> None:
+        upstream, self.upstream = self.upstream, None
+        if upstream is not None and not self.over.done():
+            upstream.abort()
+
+    # ---- inside
+
+    def _keep(self, raw: bytes, payload: bytes, *, done: bool) -> None:
+        self._raw += raw
+        self._payload += payload
+        self.whole = done
+        if done:
+            self._look()
+        elif len(self._raw) > KEPT_BYTES_MAX:
+            self.pause()
+            self._look()
+
+    def _look(self) -> None:
+        """Enough has come of an answer that is held back, or it has taken long enough."""
+        if self.answer is not None and not self.begun.done():
+            self.excerpt = _readable(self.answer, self._payload)
+            self.begun.set_result(self.answer)
+
+    def _pass(self, raw: bytes, payload: bytes, *, done: bool) -> None:
+        conn = self._conn
+        out = raw if self._emit is None else self._emit(raw, payload, done)
+        if out:
+            conn.write(out)
+        if done:
+            conn.finish()
+            self.over.set_result(None)
+
+    def _fail(self, failure: Failure) -> None:
+        self.upstream = None
+        if not self.begun.done():
+            self.begun.set_result(failure)
+        self.over.set_result(failure)
+
+
+def _readable(head: AnswerHead, payload: bytes) -> bytes:
+    """The beginning of a refusal's body, as text. What no decoder here reads (br, zstd) tells nothing."""
+    start = payload[:KEPT_BYTES_MAX]
+    coding = next((line for line in head.lines.lower().split(b"\r\n") if line.startswith(b"content-encoding: ")), b"")
+    if not coding or coding.endswith(b"identity"):
+        return start[:EXCERPT_BYTES_MAX]
+    if not coding.endswith((b"gzip", b"deflate")):
+        return b""
+    try:
+        return zlib.decompressobj(wbits=47).decompress(start, EXCERPT_BYTES_MAX)
+    except zlib.error:
+        return b""
