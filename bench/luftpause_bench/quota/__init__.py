@@ -1,0 +1,1 @@
+"""Which clients get how much of a shared quota, and who gets it first?"""

@@ -1,0 +1,119 @@
+"""What becomes of a quota that nine agents share, and of those who can't wait?
+
+Real client packages, each as it comes or as its documentation shows, against the fake provider; the same agents through the governor. Time
+is virtual: clients, provider and governor run unchanged, only their clock jumps to what is due next.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, Final
+
+from msgspec import to_builtins
+from rich.console import Console
+from rich.progress import track
+
+from luftpause_bench.quota.bounds import Found, judge
+from luftpause_bench.quota.cells import Kept, play_all
+from luftpause_bench.quota.clients import CLIENTS, litellm_package
+from luftpause_bench.quota.governed import config
+from luftpause_bench.quota.play import GOVERNED, POLICIES, Cell, Figures
+from luftpause_bench.quota.shown import drawing, tables
+from luftpause_bench.quota.workload import SCENES, Scene, smaller
+from luftpause_bench.report import Report, cores, describe_versions, finish, parser
+
+SEEDS: Final = 5
+FIRST_SEED: Final = 101
+LITELLM: Final = "LiteLLM Router"
+SEEDS_LITELLM: Final = 2  # it takes fifty times the CPU of the others
+QUICK_TIMES: Final = 10
+SIMULATED: Final = "time, agents and the provider; clients and governor are real"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 1 if a bound is missed."""
+    options = _options(arguments)
+    began = time.monotonic()
+    scenes = [smaller(SCENES[name], QUICK_TIMES) if options.quick else SCENES[name] for name in options.scenes]
+    policies = list(available(options.policies, quick=options.quick and options.policies == list(POLICIES)))
+    cells = [Cell(scene, policy, seed) for scene in scenes for policy in policies for seed in _seeds(options, policy)]
+    found = _played(cells, Kept(options.results / "cells" / "quota.jsonl", fresh=options.fresh), options.jobs)
+    part = bool(options.quick or set(options.scenes) < set(SCENES) or set(options.policies) < set(POLICIES) or options.seeds < SEEDS)
+    report = Report(
+        "quota",
+        SIMULATED,
+        _parameters(scenes),
+        tuple(range(FIRST_SEED, FIRST_SEED + options.seeds)),
+        tuple(each for scene in scenes for each in tables(scene, policies, found)),
+        judge(found, CLIENTS),
+        time.monotonic() - began,
+        part,
+        versions=describe_versions("httpx", "tenacity", "openai", "litellm"),
+    )
+    return finish(report, options, drawing(scenes, policies, found))
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    made = parser("quota", __doc__, seeds=SEEDS)
+    made.add_argument("--scenes", nargs="+", choices=list(SCENES), default=list(SCENES), metavar="NAME", help=f"of {', '.join(SCENES)}")
+    made.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES), metavar="NAME", help=f"of {', '.join(POLICIES)}")
+    made.add_argument("--jobs", type=int, default=cores(), metavar="N", help="processes; one per core by default")
+    made.add_argument("--fresh", action="store_true", help="play all cells, those too that were played before")
+    options = made.parse_args(arguments)
+    options.seeds = options.seeds or (1 if options.quick else SEEDS)
+    return options
+
+
+def _seeds(options: argparse.Namespace, policy: str) -> range:
+    most = min(options.seeds, SEEDS_LITELLM) if policy == LITELLM else options.seeds
+    return range(FIRST_SEED, FIRST_SEED + most)
+
+
+def available(policies: Iterable[str], *, quick: bool = False) -> Iterable[str]:
+    """Without those whose package is missing; it is said which and why."""
+    for policy in policies:
+        if policy == LITELLM and quick:
+            print(f"{policy}: left out of --quick, it takes too long; name it with --policies", file=sys.stderr)
+        elif policy == LITELLM and (why := _lacks_litellm()):
+            print(f"{policy}: left out: {why}", file=sys.stderr)
+        elif GOVERNED.get(policy, (True, ""))[1] == "article" and find_spec("luftpause.scheduler.quota.article") is None:
+            print(f"{policy}: left out: this governor has no such policy", file=sys.stderr)
+        else:
+            yield policy
+
+
+def _lacks_litellm() -> str:
+    try:
+        litellm_package()
+    except ImportError as error:
+        return str(error)
+    return ""
+
+
+def _played(cells: Sequence[Cell], kept: Kept, jobs: int) -> Found:
+    known = {cell: figures for cell in cells if (figures := kept.get(cell)) is not None}
+    missing = [cell for cell in cells if cell not in known]
+    console = Console(file=sys.stderr)
+    if known:
+        console.print(f"{len(known):,} of {len(cells):,} cells were played before by the same code (--fresh: again)", highlight=False)
+    playing = play_all(missing, min(jobs, max(1, len(missing))))
+    for cell, figures in track(playing, "cells", len(missing), console=console, transient=True, disable=not console.is_terminal):
+        kept.add(cell, figures)
+        known[cell] = figures
+    found: dict[tuple[str, str], list[Figures]] = {}
+    for cell in cells:
+        found.setdefault((cell.scene.name, cell.policy), []).append(known[cell])
+    return found
+
+
+def _parameters(scenes: Sequence[Scene]) -> Mapping[str, Any]:
+    told: dict[str, Any] = {}
+    for scene in scenes:
+        details = scene.provider.details()
+        agents = [to_builtins(agent) for agent in scene.agents]
+        limits, hidden = to_builtins(details.limits), to_builtins(details.hidden)
+        provider = {"limits": limits, "hidden": hidden, "latency_seconds": details.latency_seconds, "kind": scene.provider.kind}
+        told[scene.name] = {"agents": agents, "provider": provider, "seconds": scene.seconds, "governor": config(scene, profile=True)}
+    return told
