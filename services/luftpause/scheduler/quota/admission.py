@@ -40,8 +40,8 @@ def shut(d: Draft, waiter: Waiter, rank: int) -> Shut | None:
 
 def _target_shut(d: Draft, rank: int) -> Shut | None:
     b, now = d.breaker, d.now
-    if d.declined and now < d.declined.get("", UNASKED)[rank]:
-        return Shut("", d.declined[""][rank], "declined")
+    if (closed := _not_asked(d, rank)) is not None:
+        return closed
     if b.mode in {Mode.OPEN, Mode.DISABLED}:
         return Shut("", b.open_until, "open")
     if b.mode is Mode.HALF_OPEN or b.window < inf:
@@ -51,6 +51,13 @@ def _target_shut(d: Draft, rank: int) -> Shut | None:
     if b.mode is not Mode.HALF_OPEN and b.rate < inf and (have := breaker.tokens(b, now)) < 1.0 - ledger.NEAR:  # a probe comes at once
         return Shut("", now + max((1.0 - have) / b.rate, 1e-3), "rate")
     return _too_many(d)
+
+
+def _not_asked(d: Draft, rank: int) -> Shut | None:
+    """A shared store said no a moment ago, or nobody knows yet what is out."""
+    if d.declined and d.now < d.declined.get("", UNASKED)[rank]:
+        return Shut("", d.declined[""][rank], "declined")
+    return Shut("", d.learning_until, "learning") if rank == CLASSES - 1 and d.now < d.learning_until else None
 
 
 def _too_many(d: Draft) -> Shut | None:
@@ -164,9 +171,10 @@ def promotable(d: Draft) -> Waiter | None:
 
 
 def _starts_again(d: Draft) -> bool:
-    """So soon after a block nobody ranks better than it is: the classes have windows of their own then."""
+    """So soon after a block, or a loss of the ledger, nobody ranks better than it is: the classes have times of their own then."""
     b = d.breaker
-    return (b.mode is Mode.HALF_OPEN or b.window < inf) and d.now < b.open_until + d.settings.exclusive_seconds[-1]
+    ends = b.open_until + d.settings.exclusive_seconds[-1] if b.mode is Mode.HALF_OPEN or b.window < inf else -inf
+    return d.now < max(ends, d.learning_until)
 
 
 def promotion_due(d: Draft) -> float:

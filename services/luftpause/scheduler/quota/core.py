@@ -158,6 +158,8 @@ def _configured(d: Draft, event: TargetConfigured) -> None:
             d.scopes[spec.name] = replace(scope, spec=spec, limit=limit, origin=Origin.CONFIGURED)
     if event.spec.learns is not None:
         d.scopes |= {name: scope for name, scope in kept.items() if scope.origin is not Origin.CONFIGURED and name not in d.scopes}
+    if event.learning_seconds > 0:
+        d.learning_until = max(d.learning_until, d.now + event.learning_seconds)
     fit_waiters(d)
 
 

@@ -17,9 +17,14 @@ class Happened(Struct, frozen=True, gc=False, tag=True, tag_field="event", omit_
 
 
 class TargetConfigured(Happened, frozen=True, gc=False):
-    """A target is there, or has other limits: then its ledger, waiters and leases stay."""
+    """
+    A target is there, or has other limits: then its ledger, waiters and leases stay.
+
+    `learning_seconds`: what it had before is lost, and calls may be out of which nobody knows: P2 waits so long.
+    """
 
     spec: TargetSpec
+    learning_seconds: float = 0.0
 
 
 class TargetRemoved(Happened, frozen=True, gc=False):

@@ -205,6 +205,7 @@ class Tables(Struct, gc=False):
     budgets: "Map[str, float]" = Map()  # retries left, of callers that retried since `budgets_at`
     budgets_old: "Map[str, float]" = Map()  # the same, of the time before
     budgets_at: float = 0.0
+    learning_until: float = -inf  # P2 waits: what is out is not known yet
     number: int = 0
     declined: dict[str, tuple[float, float, float]] = {}  # by scope, or "": until when a shared store will not be asked, per class
     due: float = inf

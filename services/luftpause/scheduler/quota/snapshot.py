@@ -1,0 +1,140 @@
+"""How does the ledger survive a restart?
+
+A snapshot has what is known of each target: limits, what remains, leases, the breaker. Who waits is not in it: they ask again. All
+times in it are durations, as the clock of the core begins anew with each process.
+"""
+
+from collections import Counter
+from typing import Any, Final, TypeVar, get_origin
+
+import msgspec
+from immutables import Map
+from msgspec import Struct
+from msgspec.structs import replace
+
+from luftpause.scheduler.core.sorted_set import sorted_set
+from luftpause.scheduler.quota.model import Breaker, Cascade, Lease, Scope, Share, State, Target
+from luftpause.scheduler.quota.specs import TargetSpec
+
+VERSION: Final = 1
+SCOPE_TIMES: Final = ("at", "reset_at", "sample_at", "blocked_until", "burn_at", "demand_at")
+BREAKER_TIMES: Final = (
+    "open_until", "episode_at", "limited_at", "level_at", "trend_at", "tokens_at", "clean_at", "sent_at", "risen_at",
+)  # fmt: skip
+T = TypeVar("T", bound=Struct)
+
+
+class SnapshotError(ValueError):
+    """Nothing can be learned from these bytes; it says why and what to do."""
+
+
+class SavedTarget(Struct, frozen=True):
+    spec: TargetSpec
+    scopes: list[Scope]
+    breaker: Breaker
+    cascade: Cascade
+    leases: list[Lease]
+    floor_at: float
+    learning_until: float
+    budgets: dict[str, float]
+    budgets_at: float
+
+
+class Saved(Struct, frozen=True):
+    """`epoch_seconds`: when it was written, seconds since 1970. All other times are seconds from then."""
+
+    version: int
+    epoch_seconds: float
+    fence: int
+    targets: list[SavedTarget]
+
+
+class Version(Struct, frozen=True):
+    version: int
+
+
+def to_snapshot(state: State, now: float, epoch_seconds: float) -> bytes:
+    """`now`: on the core's clock, at least that of the last event; `epoch_seconds`: the same moment in seconds since 1970."""
+    now = max(state.now, now)
+    targets = [_saved(state.targets[name], -now) for name in sorted(state.targets)]
+    return msgspec.msgpack.encode(Saved(VERSION, epoch_seconds, state.fence, targets), enc_hook=dict)
+
+
+def from_snapshot(snapshot: bytes, state: State, epoch_seconds: float) -> State:
+    """
+    `state`, which has just begun, with the targets of the snapshot. The host configures them next, as limits may be others by now.
+
+    What the time since has changed (windows, blocks, leases) shows with the next `Tick`, which is due at once. A clock that went back
+    counts as no time. SnapshotError: the bytes are damaged, or of another version.
+    """
+    try:
+        version = msgspec.msgpack.decode(snapshot, type=Version).version
+        if version != VERSION:
+            raise SnapshotError(f"the snapshot has version {version}, this program reads {VERSION}: move the file away to start anew")
+        saved = msgspec.msgpack.decode(snapshot, type=Saved, dec_hook=_map)
+        by = state.now - max(0.0, epoch_seconds - saved.epoch_seconds)
+        targets = {one.spec.name: _restored(one, state.now, by) for one in saved.targets}
+    except (msgspec.DecodeError, KeyError) as error:
+        raise SnapshotError(f"the snapshot can't be read ({error}): move the file away to start anew") from error
+    due = sorted_set([(state.now, name) for name in targets])
+    return replace(state, targets=Map(targets), due=due, fence=max(state.fence, saved.fence))
+
+
+def _saved(t: Target, by: float) -> SavedTarget:
+    return SavedTarget(
+        t.spec,
+        [_scope_moved(t.scopes[name], by) for name in sorted(t.scopes)],
+        _moved(t.breaker, BREAKER_TIMES, by),
+        _cascade_moved(t.cascade, by),
+        [replace(_moved(t.leases[want], ("granted", "expires"), by), waiter=None) for want in sorted(t.leases)],
+        t.floor_at + by,
+        t.learning_until + by,
+        {**t.budgets_old, **t.budgets},
+        t.budgets_at + by,
+    )
+
+
+def _restored(saved: SavedTarget, now: float, by: float) -> Target:
+    leases = [_moved(lease, ("granted", "expires"), by) for lease in saved.leases]
+    breaker = _moved(saved.breaker, BREAKER_TIMES, by)
+    return Target(
+        spec=saved.spec,
+        at=now,
+        scopes={scope.spec.name: _scope_moved(scope, by) for scope in saved.scopes},
+        breaker=breaker,
+        cascade=_cascade_moved(saved.cascade, by),
+        leases=Map({lease.want: lease for lease in leases}),
+        expiries=sorted_set((lease.expires, lease.want) for lease in leases),
+        in_flight=Map(Counter(lease.caller for lease in leases)),
+        probes=sum(lease.probe and lease.episode == breaker.episode for lease in leases),
+        promoted=sum(lease.promoted for lease in leases),
+        floor_at=saved.floor_at + by,
+        learning_until=saved.learning_until + by,
+        budgets=Map(saved.budgets),
+        budgets_at=saved.budgets_at + by,
+        due=now,
+    )
+
+
+# ---- times ------------------------------------------------------------------------------------------------------
+
+
+def _moved(one: T, fields: tuple[str, ...], by: float) -> T:
+    return replace(one, **{field: getattr(one, field) + by for field in fields})
+
+
+def _scope_moved(scope: Scope, by: float) -> Scope:
+    p0, p1, p2 = scope.paced
+    shares = {owner: _moved(share, ("used_at", "demand_at"), by) for owner, share in scope.shares.items()}
+    return replace(_moved(scope, SCOPE_TIMES, by), paced=(p0 + by, p1 + by, p2 + by), shares=Map(shares))
+
+
+def _cascade_moved(cascade: Cascade, by: float) -> Cascade:
+    return Cascade(tuple((at + by, caller) for at, caller in cascade.hits), cascade.until + by)
+
+
+def _map(kind: Any, value: Any) -> Any:
+    """The one kind of value that msgspec doesn't know."""
+    if get_origin(kind) is not Map:
+        raise NotImplementedError(f"a snapshot has no {kind}")
+    return Map(msgspec.convert(value, dict[str, Share]))
