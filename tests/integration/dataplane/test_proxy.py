@@ -87,38 +87,39 @@ async def test_a_call_goes_on_byte_for_byte_and_so_does_its_answer() -> None:
     assert (report["status"], report["headers"]["x-ratelimit-limit"], report["body"]) == (200, "5000", "")
 
 
-@pytest.mark.parametrize(
-    ("data", "method", "line", "length"),
-    [
-        (get("/proxy/api"), "GET", b"GET / HTTP/1.1", None),
-        (get("/proxy/api/"), "GET", b"GET / HTTP/1.1", None),
-        (get("/proxy/api?a=b"), "GET", b"GET /?a=b HTTP/1.1", None),
-        (get("/proxy/api/a/", "DELETE"), "DELETE", b"DELETE /a/ HTTP/1.1", None),
-        (get("/proxy/api/a", "OPTIONS"), "OPTIONS", b"OPTIONS /a HTTP/1.1", None),
-        (get("/proxy/api/a", "POST", content_length="0"), "POST", b"POST /a HTTP/1.1", "0"),
-        (get("/proxy/api/a", "PROPFIND"), "PROPFIND", b"PROPFIND /a HTTP/1.1", None),
-        (
-            b"POST /proxy/api/a HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
-            "POST",
-            b"POST /a HTTP/1.1",
-            "5",
-        ),
-        (
-            b"GET http://127.0.0.1/proxy/api/a?b HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
-            "GET",
-            b"GET /a?b HTTP/1.1",
-            None,
-        ),
-        (b"GET /proxy/api/old HTTP/1.0\r\nhost: 127.0.0.1\r\n\r\n", "GET", b"GET /old HTTP/1.1", None),
-    ],
-)
-async def test_methods_and_forms_of_requests(data: bytes, method: str, line: bytes, length: str | None) -> None:
-    async with raw_engine(fine) as engine:
-        answer = await once(QuotaDouble(), engine, data, method)
-    assert (answer.status, answer.body) == (200, OK)
-    (talk,) = engine.talks
-    assert talk.head.startswith(line + b"\r\n")
-    assert talk.header("content-length") == length
+FORMS = [
+    (get("/proxy/api"), "GET", b"GET / HTTP/1.1", None),
+    (get("/proxy/api/"), "GET", b"GET / HTTP/1.1", None),
+    (get("/proxy/api?a=b"), "GET", b"GET /?a=b HTTP/1.1", None),
+    (get("/proxy/api/a/", "DELETE"), "DELETE", b"DELETE /a/ HTTP/1.1", None),
+    (get("/proxy/api/a", "OPTIONS"), "OPTIONS", b"OPTIONS /a HTTP/1.1", None),
+    (get("/proxy/api/a", "POST", content_length="0"), "POST", b"POST /a HTTP/1.1", "0"),
+    (get("/proxy/api/a", "PROPFIND"), "PROPFIND", b"PROPFIND /a HTTP/1.1", None),
+    (
+        b"POST /proxy/api/a HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "POST",
+        b"POST /a HTTP/1.1",
+        "5",
+    ),
+    (
+        b"GET http://127.0.0.1/proxy/api/a?b HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
+        "GET",
+        b"GET /a?b HTTP/1.1",
+        None,
+    ),
+    (b"GET /proxy/api/old HTTP/1.0\r\nhost: 127.0.0.1\r\n\r\n", "GET", b"GET /old HTTP/1.1", None),
+]
+
+
+async def test_methods_and_forms_of_requests() -> None:
+    async with raw_engine(fine) as engine, proxying(QuotaDouble(), targets={"api": engine.url}) as plane:
+        for data, method, line, length in FORMS:
+            async with client_of(plane) as client:
+                await client.send(data)
+                answer = await client.answer(method)
+            assert (answer.status, answer.body) == (200, OK)
+            assert engine.talks[-1].head.startswith(line + b"\r\n")
+            assert engine.talks[-1].header("content-length") == length
 
 
 async def test_a_head_has_an_answer_without_a_body_and_the_connection_goes_on() -> None:
@@ -137,23 +138,24 @@ async def test_a_head_has_an_answer_without_a_body_and_the_connection_goes_on() 
     assert engine.connections == 1
 
 
-@pytest.mark.parametrize(
-    "status", ["204 No Content", "304 Not Modified", "301 Moved Permanently", "404 Not Found", "500 Internal Server Error"]
-)
-async def test_whatever_is_no_refusal_by_quota_passes(status: str) -> None:
-    body = b"" if status[:3] in {"204", "304"} else b"text"
-    head = f"HTTP/1.1 {status}\r\nlocation: http://127.0.0.1:9/elsewhere\r\n".encode()
+async def test_whatever_is_no_refusal_by_quota_passes() -> None:
+    statuses = ["204 No Content", "304 Not Modified", "301 Moved", "404 Not Found", "500 Internal Server Error"]
 
     async def behave(talk: Talk) -> None:
-        await talk.send(head + (b"content-length: %d\r\n" % len(body) if body else b"") + b"\r\n" + body)
+        status = statuses[len(engine.talks) - 1]
+        body = b"" if status[:3] in {"204", "304"} else b"text"
+        length = b"content-length: %d\r\n" % len(body) if body else b""
+        await talk.send(b"HTTP/1.1 %b\r\nlocation: http://127.0.0.1:9/elsewhere\r\n%b\r\n%b" % (status.encode(), length, body))
 
     quota = QuotaDouble()
-    async with raw_engine(behave) as engine:
-        answer = await once(quota, engine, get("/proxy/api/a"))
-    assert (str(answer.status), answer.body) == (status[:3], body)
-    assert answer.headers["location"] == "http://127.0.0.1:9/elsewhere"
-    assert len(engine.talks) == 1, "redirects are the client's business"
-    assert [facts["status"] for facts in await quota.until("report")] == [int(status[:3])]
+    async with raw_engine(behave) as engine, proxying(quota, targets={"api": engine.url}) as plane, client_of(plane) as client:
+        for status in statuses:
+            answer = await client.ask(get("/proxy/api/a"))
+            assert (str(answer.status), answer.body) == (status[:3], b"" if status[:3] in {"204", "304"} else b"text")
+            assert answer.headers["location"] == "http://127.0.0.1:9/elsewhere"
+        reports = await quota.until("report", len(statuses))
+    assert len(engine.talks) == len(statuses), "redirects are the client's business"
+    assert [facts["status"] for facts in reports] == [int(status[:3]) for status in statuses]
 
 
 async def test_events_pass_as_they_come_and_the_lease_is_renewed_meanwhile() -> None:
@@ -365,41 +367,41 @@ async def test_a_governor_that_goes_away_meanwhile_takes_no_answer_along() -> No
     assert (answer.status, answer.body, answer.headers["retry-after"]) == (429, b'{"message":"slow down"}', "1")
 
 
-@pytest.mark.parametrize(
-    ("headers", "priority", "caller", "wait"),
-    [
-        ({}, 1, "", 120.0),
-        ({"x_luftpause_class": "batch"}, 2, "", 120.0),
-        ({"x_luftpause_caller": "root"}, 0, "root", 120.0),
-        ({"x_luftpause_caller": "claimant", "x_luftpause_priority": "0"}, 0, "claimant", 120.0),
-        ({"x_luftpause_priority": "2", "x_luftpause_wait_ms": "1500"}, 2, "", 1.5),
-        ({"x_luftpause_wait_ms": "999999999"}, 1, "", 120.0),
-    ],
-)
-async def test_how_urgent_a_call_is_and_how_long_it_may_wait(headers: dict[str, str], priority: int, caller: str, wait: float) -> None:
-    quota = QuotaDouble()
-    async with raw_engine(fine) as engine:
-        await once(quota, engine, get("/proxy/api/a", **headers))
-    (wish,) = quota.wishes
-    assert (wish["priority"], wish["caller"]) == (priority, caller)
-    assert wish["wait_seconds"] == pytest.approx(wait, abs=1.0)
+SAID: list[tuple[dict[str, str], int, str, float]] = [
+    ({}, 1, "", 120.0),
+    ({"x_luftpause_class": "batch"}, 2, "", 120.0),
+    ({"x_luftpause_caller": "root"}, 0, "root", 120.0),
+    ({"x_luftpause_caller": "claimant", "x_luftpause_priority": "0"}, 0, "claimant", 120.0),
+    ({"x_luftpause_priority": "2", "x_luftpause_wait_ms": "1500"}, 2, "", 1.5),
+    ({"x_luftpause_wait_ms": "999999999"}, 1, "", 120.0),
+]
 
 
-@pytest.mark.parametrize(
-    ("headers", "status", "code"),
-    [
-        ({"x_luftpause_priority": "0"}, 403, "priority_not_allowed"),
-        ({"x_luftpause_priority": "7"}, 400, "bad_priority"),
-        ({"x_luftpause_class": "urgent"}, 400, "bad_class"),
-        ({"x_luftpause_wait_ms": "-1"}, 400, "bad_wait"),
-        ({"x_luftpause_wait_ms": "soon"}, 400, "bad_wait"),
-    ],
-)
-async def test_a_bad_header_of_ours_is_refused(headers: dict[str, str], status: int, code: str) -> None:
+async def test_how_urgent_a_call_is_and_how_long_it_may_wait() -> None:
     quota = QuotaDouble()
-    async with raw_engine(fine) as engine:
-        answer = await once(quota, engine, get("/proxy/api/a", **headers))
-    assert (answer.status, answer.error["code"], quota.wishes) == (status, code, [])
+    async with raw_engine(fine) as engine, proxying(quota, targets={"api": engine.url}) as plane, client_of(plane) as client:
+        for headers, priority, caller, wait in SAID:
+            await client.ask(get("/proxy/api/a", **headers))
+            wish = quota.wishes[-1]
+            assert (wish["priority"], wish["caller"]) == (priority, caller)
+            assert wish["wait_seconds"] == pytest.approx(wait, abs=1.0)
+
+
+BADLY_SAID = [
+    ({"x_luftpause_priority": "0"}, 403, "priority_not_allowed"),
+    ({"x_luftpause_priority": "7"}, 400, "bad_priority"),
+    ({"x_luftpause_class": "urgent"}, 400, "bad_class"),
+    ({"x_luftpause_wait_ms": "-1"}, 400, "bad_wait"),
+    ({"x_luftpause_wait_ms": "soon"}, 400, "bad_wait"),
+]
+
+
+async def test_a_bad_header_of_ours_is_refused() -> None:
+    quota = QuotaDouble()
+    async with raw_engine(fine) as engine, proxying(quota, targets={"api": engine.url}) as plane, client_of(plane) as client:
+        for headers, status, code in BADLY_SAID:
+            answer = await client.ask(get("/proxy/api/a", **headers))
+            assert (answer.status, answer.error["code"], quota.wishes) == (status, code, [])
 
 
 # ---- ends
