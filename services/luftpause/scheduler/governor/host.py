@@ -11,6 +11,9 @@ from typing import Final
 from luftpause.kit.clock import Clock, monotonic
 from luftpause.kit.errors import LuftpauseError
 from luftpause.kit.logs import Log
+from luftpause.scheduler.governor.store.link import SharingSettings
+from luftpause.scheduler.governor.store.port import Store
+from luftpause.scheduler.governor.store.sharing import Sharing
 from luftpause.scheduler.quota import core
 from luftpause.scheduler.quota.decisions import Decision, Grant, Refuse, Step
 from luftpause.scheduler.quota.events import Event, LeaseReleased, QuotaWanted, QuotaWithdrawn, Tick
@@ -51,11 +54,20 @@ class Governor:
         self._failure: GovernorFailedError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at: float | None = state.due.first()[0] if state.due else None
+        self.sharing: Sharing | None = None
+
+    def share(self, store: Store, *, node: str, settings: SharingSettings) -> None:
+        """To be called before `run`: from now on grants hold for all nodes of `store`; `node` must be a name of its own."""
+        self.sharing = Sharing(store, node=node, post=self.post, state=lambda: self.state, clock=self._clock, settings=settings)
 
     @property
     def now(self) -> float:
         """Seconds on its clock, for the `now` of events."""
         return self._clock()
+
+    def settling(self, target: str, want: str) -> bool:
+        """It has been granted as far as this node goes; the shared store is being asked."""
+        return self.sharing is not None and want in self.sharing.link.of(target).pending
 
     # ---- in
 
@@ -90,16 +102,26 @@ class Governor:
         """Let what is due happen, until cancelled. Raises GovernorFailedError."""
         self._loop = asyncio.get_running_loop()
         self._failed = self._loop.create_future()
+        sharing = None if self.sharing is None else self._loop.create_task(self.sharing.run())
+        if sharing is not None:
+            sharing.add_done_callback(self._stopped_sharing)
         try:
             self.advance()
             if self._failure is not None:
                 raise self._failure
             await self._failed
         finally:
+            if sharing is not None:
+                sharing.cancel()
+                await asyncio.gather(sharing, return_exceptions=True)
             self._loop = self._failed = None
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
+
+    def _stopped_sharing(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and self._failed is not None and not self._failed.done():
+            self._failed.set_exception(error)
 
     def advance(self) -> float | None:
         """Let happen what is due by now; when the next thing is, on its clock. For a test or a simulator that has no running loop."""
@@ -129,11 +151,15 @@ class Governor:
             if self._failed is not None and not self._failed.done():
                 self._failed.set_exception(self._failure)
             return
-        self.state, self._wake_at = step.state, step.wake_at
+        before, self.state, self._wake_at = self.state, step.state, step.wake_at
+        if self.sharing is not None:
+            self.sharing.follow(event, before, step.decisions)
         for decision in step.decisions:
             self._carry_out(decision)
 
     def _carry_out(self, decision: Decision) -> None:
+        if self.sharing is not None and isinstance(decision, Grant) and not self.sharing.settles(decision):
+            return
         if isinstance(decision, Grant | Refuse):
             answers = self._answers.pop((decision.target, decision.want), None)
             if answers is None and isinstance(decision, Grant):

@@ -23,6 +23,7 @@ from luftpause.scheduler.quota.model import Lease
 from luftpause.scheduler.quota.profiles import call_cost
 
 EVENTS_WAITING_MAX: Final = 1_000  # of one listener; beyond it the oldest are left out
+SETTLING_SECONDS: Final = 0.5  # until a shared store has agreed, or not
 BODY_CHARS_MAX: Final = 8_192
 ASK_AGAIN_SECONDS: Final = 1.0
 ASK_AGAIN_SECONDS_MAX: Final = 3_600.0
@@ -96,6 +97,8 @@ class LocalPort:
             self._governor.want(event, answer)
             if not answered.done() and wait_seconds > 0:
                 await asyncio.wait({answered}, timeout=wait_seconds)
+            if self._governor.settling(*key):
+                await asyncio.wait({answered}, timeout=SETTLING_SECONDS)
             taken = True
             return answered.result() if answered.done() else None
         finally:

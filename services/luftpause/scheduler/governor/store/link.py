@@ -1,0 +1,233 @@
+"""Is the shared ledger there, what has this node been told, and what has it still to tell?
+
+Whoever asks learns from the answer whether the store has lost writes; then leases and what was left are told again. After an outage the
+same, and the journal.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from luftpause.kit.clock import Clock
+from luftpause.kit.logs import Log
+from luftpause.scheduler.governor.store import claims
+from luftpause.scheduler.governor.store.journal import Journal, named
+from luftpause.scheduler.governor.store.port import Answer, Asked, Kept, Restore, Store, StoreDownError
+from luftpause.scheduler.governor.store.shared_target import SharedTarget
+from luftpause.scheduler.quota.events import Event
+from luftpause.scheduler.quota.model import State
+
+RETRY_SECONDS: Final = 0.25
+RETRY_SECONDS_MAX: Final = 2.0
+
+log = Log("governor")
+
+
+class SharingSettings(Struct, frozen=True):
+    """
+    What a node does while the store is down: `soft`: grants within its safe share, `closed`: nothing, `open`: everything.
+
+    `safe_part`: how much of its share is safe. `learning_seconds`: for so long after the store lost writes, and after an outage at most for
+    so long, grants stay within the safe share too: as long as a lease.
+    """
+
+    failure_mode: Literal["soft", "closed", "open"] = "soft"
+    safe_part: float = 0.8
+    learning_seconds: float = 60.0
+
+
+GOES_ON: Final = {
+    "soft": "this node goes on within its safe share, P2 waits",
+    "closed": "nothing is granted until it is back",
+    "open": "calls are granted without it, quotas may be exceeded",
+}
+
+
+class Link:
+    """Of one node, `node`, to `store`. `post` and `state` are the governor's."""
+
+    def __init__(
+        self, store: Store, *, node: str, post: Callable[[Event], None], state: Callable[[], State], clock: Clock, settings: SharingSettings
+    ) -> None:
+        self.node, self.settings = node, settings
+        self.targets: dict[str, SharedTarget] = {}
+        self.journal = Journal(node)
+        self.down_since: float | None = None
+        self.outages = 0
+        self.losses = 0  # of writes, by the store
+        self._store, self._post, self._state, self._clock = store, post, state, clock
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()  # there is something to tell, or the store is gone
+        self._failed: asyncio.Future[None] | None = None  # while it runs
+        self._error: BaseException | None = None
+
+    def of(self, target: str) -> SharedTarget:
+        shared = self.targets.get(target)
+        if shared is None:
+            shared = self.targets[target] = SharedTarget(target)
+        return shared
+
+    # ---- asking
+
+    async def ask(self, name: str, question: Asked) -> Answer:
+        """With what this node knows. Raises StoreDownError."""
+        shared, state = self.of(name), self._state()
+        target = state.targets.get(name)
+        scopes = question.scopes or (claims.scopes_of(target, state.settings, self._clock()) if target is not None else ())
+        learning = self._learning_seconds(question)
+        question = replace(question, scopes=scopes, rules=claims.rules_of(state.settings), learning_seconds=learning)
+        if (known := shared.known) is not None:
+            question = replace(question, epoch=known.epoch, seq=known.seq, fence_max=known.fence_max)
+        answer = await self._store.ask(name, question)
+        if not shared.is_behind(answer) or (isinstance(question, Restore) and question.lost):
+            shared.hear(answer, self._clock())
+        elif not shared.restoring:
+            shared.restoring = True
+            self.start(self._tell_again(shared))
+        return answer
+
+    def _learning_seconds(self, question: Asked) -> float:
+        """After a mere outage no longer than it was: what was granted without the store was granted then."""
+        most = self.settings.learning_seconds
+        if not isinstance(question, Restore) or question.lost:
+            return most
+        return min(most, self._clock() - self.down_since) if self.down_since is not None else 0.0
+
+    async def quietly(self, name: str, question: Asked) -> Answer | None:
+        """None: the store is down, and that is known now."""
+        try:
+            return await self.ask(name, question)
+        except StoreDownError as error:
+            self.lose(error)
+            return None
+
+    def told_core(self, shared: SharedTarget, answer: Answer, *, anew: bool = False) -> None:
+        """What it says of all nodes, unless a newer one has been heard."""
+        if shared.known is answer:
+            shared.told_at = self._clock()
+            self._post(claims.told_of(shared.name, answer, shared.told_at, tuple(shared.pending), anew=anew))
+
+    # ---- down and back
+
+    def lose(self, error: StoreDownError) -> None:
+        """No answer: from now on this node is alone."""
+        if self.down_since is None:
+            self.down_since = self._clock()
+            self.outages += 1
+            for shared in self.targets.values():
+                shared.safe = None
+            log.warning(f"the shared ledger can't be reached; {GOES_ON[self.settings.failure_mode]}", error=str(error))
+            self.told()
+
+    async def _tell_again(self, shared: SharedTarget) -> None:
+        try:
+            await self._restore(shared, lost=True)
+        except StoreDownError as error:
+            self.lose(error)
+        finally:
+            shared.restoring = False
+
+    async def _restore(self, shared: SharedTarget, *, lost: bool) -> None:
+        now, state = self._clock(), self._state()
+        target, held = state.targets.get(shared.name), list(shared.held.values())
+        if target is None:
+            return
+        kept = tuple(
+            Kept(one.want, one.fence, one.caller, max(0.0, now - one.granted), max(0.0, lease.expires - now), named(one.cost))
+            for one in held
+            if (lease := target.leases.get(one.want)) is not None
+        )
+        question = Restore(
+            node=self.node,
+            leases=kept,
+            lost=lost,
+            left=claims.left_of(target, now),
+            blocked_seconds=max(0.0, target.breaker.open_until - now) if lost else 0.0,
+        )
+        answer = await self.ask(shared.name, question)
+        if not lost and shared.is_behind(answer):
+            await self._restore(shared, lost=True)
+            return
+        if lost:
+            self.losses += 1
+            log.warning("the shared ledger had lost writes: this node's leases and what was left are in it again", target=shared.name)
+        for holding in held:
+            holding.alone = False
+        self.told_core(shared, answer, anew=True)
+
+    async def _come_back(self, since: float) -> None:
+        """Try until the store has all leases and all that the journal holds."""
+        wait = RETRY_SECONDS
+        while True:
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, RETRY_SECONDS_MAX)
+            try:
+                for shared in list(self.targets.values()):
+                    shared.restoring = True
+                    try:
+                        await self._restore(shared, lost=False)
+                    finally:
+                        shared.restoring = False
+                await self.journal.send(self._write, self._clock)
+            except StoreDownError:
+                continue
+            self.down_since = None
+            log.info("the shared ledger is back", seconds=round(self._clock() - since, 3))
+            return
+
+    async def _write(self, name: str, question: Asked) -> None:
+        """An end of a call; whoever was declined here may have room now."""
+        answer = await self.ask(name, question)
+        target = self._state().targets.get(name)
+        if target is not None and target.declined:
+            self.told_core(self.of(name), answer, anew=True)
+
+    # ---- the loop
+
+    def told(self) -> None:
+        """There is something to tell."""
+        self._changed.set()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let it run; if it fails, `run` raises."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self._error = error
+        if self._failed is not None and not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def run(self) -> None:
+        """Tell what is to be told, and come back after outages, until cancelled."""
+        if self._error is not None:
+            raise self._error
+        self._failed = asyncio.get_running_loop().create_future()
+        self.start(self._tell())
+        try:
+            await self._failed
+        finally:
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._failed = None
+
+    async def _tell(self) -> None:
+        while True:
+            self._changed.clear()
+            if self.down_since is not None:
+                await self._come_back(self.down_since)
+            try:
+                await self.journal.send(self._write, self._clock)
+            except StoreDownError as error:
+                self.lose(error)
+                continue
+            await self._changed.wait()

@@ -1,0 +1,279 @@
+-- What do all scripts of the shared ledger know? It stands before each of them.
+--
+-- KEYS: ledger (hash), leases (hash), expiries (sorted set), waiting (hash), all of one target and so in one slot; and up to which number
+-- this node has told what it granted without the store.
+-- ARGV[1] is the question; it and the answer are MessagePack. Seconds; only durations come in and go out, as moments are the server's.
+
+local LEDGER, LEASES, EXPIRIES, WAITING, TOLD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local INF = 1e300
+local NEAR = 1e-6
+local KEEP_MS = 604800000
+local FENCES_SKIPPED = 1048576
+local SCARCE_SECONDS = 1
+local HINT_SECONDS = 0.01
+
+local ask = cmsgpack.unpack(ARGV[1])
+local rules = ask.rules
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
+
+-- ---- records: read once, written once
+
+local records, changed = {}, {}
+
+local function record(field)
+  if records[field] == nil then
+    local raw = redis.call('HGET', LEDGER, field)
+    records[field] = raw and cmsgpack.unpack(raw) or false
+  end
+  return records[field]
+end
+
+local function touch(field)
+  changed[field] = true
+end
+
+local function read_ahead()
+  local fields = {'meta', 'breaker'}
+  for _, scope in ipairs(ask.scopes) do fields[#fields + 1] = 's:' .. scope.name end
+  for at, raw in ipairs(redis.call('HMGET', LEDGER, unpack(fields))) do
+    records[fields[at]] = raw and cmsgpack.unpack(raw) or false
+  end
+end
+
+local function lease_of(want)
+  local raw = redis.call('HGET', LEASES, want)
+  return raw and cmsgpack.unpack(raw) or nil
+end
+
+local function put_lease(lease)
+  redis.call('HSET', LEASES, lease.want, cmsgpack.pack(lease))
+  redis.call('ZADD', EXPIRIES, string.format('%.6f', lease.expires), lease.want)
+end
+
+read_ahead()
+
+-- ---- has the store lost what it had acknowledged? Each node says what it has seen last.
+
+local meta = record('meta')
+local lost = false
+
+local function begin_epoch(known)
+  meta.was = meta.epoch
+  meta.epoch = string.format('%.6f', now) .. '/' .. ask.node
+  if known then
+    meta.was = ask.epoch
+    meta.fence = math.max(meta.fence, ask.fence_max) + FENCES_SKIPPED
+    meta.learning_until = now + ask.learning_seconds
+    lost = true
+  end
+  touch('meta')
+end
+
+local knows = ask.epoch ~= ''
+if not meta then
+  meta = {epoch = '', was = '', seq = 0, fence = 0, learning_until = -INF, scarce_until = -INF, hint_at = -INF}
+  records['meta'] = meta
+  begin_epoch(knows)
+elseif knows and ((ask.epoch == meta.epoch and ask.seq > meta.seq) or (ask.epoch ~= meta.epoch and ask.epoch ~= meta.was)) then
+  begin_epoch(true)
+end
+local behind = knows and ask.epoch ~= meta.epoch -- it must bring its leases before it gets new ones
+
+local function wrote()
+  meta.seq = meta.seq + 1
+  touch('meta')
+end
+
+local function hint(what, seconds)
+  redis.call('PUBLISH', LEDGER .. ':events', cmsgpack.pack({what = what, seconds = seconds, node = ask.node}))
+end
+
+local function scarce_for(seconds)
+  if meta.scarce_until < now + seconds then
+    meta.scarce_until = now + seconds
+    touch('meta')
+  end
+end
+
+local function tell_of_room()
+  if meta.scarce_until > now and now - meta.hint_at >= HINT_SECONDS then
+    meta.hint_at = now
+    touch('meta')
+    hint('room', 0)
+  end
+end
+
+-- ---- scopes (the same rules as luftpause.scheduler.quota.ledger)
+
+local function capacity(scope)
+  return scope.kind == 'bucket' and scope.limit * scope.burst or scope.limit
+end
+
+local function left(scope)
+  return (scope.kind == 'concurrent' and scope.limit or scope.remaining) - scope.out
+end
+
+local function roll(scope)
+  if scope.kind == 'fixed' and now >= scope.reset_at then
+    local windows = math.floor((now - scope.reset_at) / scope.window) + 1
+    scope.remaining, scope.at, scope.reset_at = scope.limit, now, scope.reset_at + windows * scope.window
+    return true
+  elseif scope.kind == 'bucket' and now > scope.at then
+    scope.remaining = math.min(capacity(scope), scope.remaining + (now - scope.at) * scope.limit / scope.window)
+    scope.at = now
+  end
+  return false
+end
+
+local function scope_of(name)
+  local scope = record('s:' .. name)
+  if scope and roll(scope) then touch('s:' .. name) end
+  return scope or nil
+end
+
+local function configured(told)
+  local field = 's:' .. told.name
+  local scope = scope_of(told.name)
+  if not scope or scope.kind ~= told.kind then
+    scope = {name = told.name, kind = told.kind, told_limit = told.limit, limit = told.limit, window = told.window, burst = told.burst,
+      at = now, reset_at = INF, sample_at = -INF, blocked_until = -INF, out = 0}
+    scope.remaining = capacity(scope)
+    records[field] = scope
+    touch(field)
+  elseif scope.told_limit ~= told.limit or scope.window ~= told.window or scope.burst ~= told.burst then
+    if scope.told_limit ~= told.limit then scope.limit = told.limit end -- what a provider has said counts until the configuration changes
+    scope.told_limit, scope.window, scope.burst = told.limit, told.window, told.burst
+    touch(field)
+  end
+  return scope
+end
+
+local function take(name, units)
+  local scope = scope_of(name)
+  if not scope then return end
+  scope.out = scope.out + units
+  if scope.kind == 'fixed' and scope.reset_at >= INF then scope.reset_at = now + scope.window end
+  touch('s:' .. name)
+end
+
+local function give_back(name, units)
+  local scope = scope_of(name)
+  if not scope then return end
+  scope.out = scope.out - units
+  if scope.out <= NEAR then scope.out = 0 end
+  touch('s:' .. name)
+end
+
+local function charge(name, units)
+  local scope = scope_of(name)
+  if not scope or scope.kind == 'concurrent' then return end
+  scope.remaining, scope.at = scope.remaining - units, now
+  touch('s:' .. name)
+end
+
+local function sampled(sample, granted, at)
+  local scope = scope_of(sample.scope)
+  if not scope then return false end
+  if sample.limit > 0 then scope.limit = sample.limit end
+  local fixed, reset = scope.kind == 'fixed', sample.reset_seconds
+  local resets = reset >= 0 and at + reset or nil
+  if resets and resets <= now and reset > 0 then return false end -- of a window that is over
+  if sample.has_remaining and scope.kind ~= 'concurrent' then
+    local shift = math.max(2, 0.02 * scope.window)
+    local anew = fixed and resets and (scope.reset_at >= INF or resets > scope.reset_at + shift)
+    if sample.remaining <= scope.remaining or anew or granted > scope.sample_at then
+      scope.remaining, scope.at = math.min(sample.remaining, capacity(scope)), now
+    end
+    scope.sample_at = math.max(scope.sample_at, at)
+  end
+  if fixed and reset > 0 then scope.reset_at = resets end
+  touch('s:' .. sample.scope)
+  return sample.has_remaining
+end
+
+-- ---- the breaker (the same rules as luftpause.scheduler.quota.breaker)
+
+local breaker = record('breaker')
+if not breaker then
+  breaker = {mode = 'closed', open_until = -INF, episode = 0, episode_at = -INF, strikes = 0, limited_at = -INF, successes = 0,
+    window = INF, probes = 0}
+  records['breaker'] = breaker
+end
+
+if (breaker.mode == 'open' or breaker.mode == 'disabled') and now >= breaker.open_until then
+  breaker.mode, breaker.successes = 'half', 0
+  touch('breaker')
+end
+
+-- ---- leases
+
+local function end_lease(lease)
+  redis.call('HDEL', LEASES, lease.want)
+  redis.call('ZREM', EXPIRIES, lease.want)
+  if lease.probe and lease.episode == breaker.episode then
+    breaker.probes = math.max(0, breaker.probes - 1)
+    touch('breaker')
+  end
+  for _, cost in ipairs(lease.cost) do give_back(cost.name, cost.units) end
+end
+
+local function sweep(most)
+  local over = redis.call('ZRANGEBYSCORE', EXPIRIES, '-inf', string.format('%.6f', now), 'LIMIT', 0, most)
+  for _, want in ipairs(over) do
+    local lease = lease_of(want)
+    if lease then
+      end_lease(lease)
+      for _, cost in ipairs(lease.cost) do -- whoever vanished may have called
+        local scope = scope_of(cost.name)
+        if scope and scope.sample_at <= lease.granted then charge(cost.name, cost.units) end
+      end
+    else
+      redis.call('ZREM', EXPIRIES, want)
+    end
+  end
+  return #over
+end
+
+-- ---- the answer
+
+local function nodes()
+  local count, better = 0, {0, 0, 0}
+  local all = redis.call('HGETALL', WAITING)
+  for at = 1, #all, 2 do
+    local one = cmsgpack.unpack(all[at + 1])
+    if one.alive > now then
+      count = count + 1
+      if all[at] ~= ask.node and one.until_ > now then
+        for class = 1, 3 do better[class] = better[class] + one.counts[class] end
+      end
+    elseif one.alive < now - 60 then
+      redis.call('HDEL', WAITING, all[at])
+    end
+  end
+  return math.max(1, count), better
+end
+
+local function waits(counts)
+  redis.call('HSET', WAITING, ask.node, cmsgpack.pack({counts = counts, until_ = now + 1, alive = now + 5}))
+end
+
+local function reply(out)
+  for field in pairs(changed) do redis.call('HSET', LEDGER, field, cmsgpack.pack(records[field])) end
+  for _, key in ipairs({LEDGER, LEASES, EXPIRIES, WAITING}) do redis.call('PEXPIRE', key, KEEP_MS) end
+  local view = {}
+  for at, told in ipairs(ask.scopes) do
+    local scope = scope_of(told.name)
+    if scope then
+      view[#view + 1] = {name = told.name, limit = scope.limit, remaining = scope.remaining, out = scope.out,
+        reset_seconds = scope.reset_at < INF and math.max(0, scope.reset_at - now) or -1}
+    end
+  end
+  local standing = breaker.mode == 'open' or breaker.mode == 'disabled'
+  out.epoch, out.seq, out.fence_max, out.scopes = meta.epoch, meta.seq, meta.fence, view
+  out.lost, out.behind = lost, behind
+  out.blocked_seconds = standing and math.max(0, breaker.open_until - now) or 0
+  out.disabled = breaker.mode == 'disabled'
+  out.learning_seconds = math.max(0, meta.learning_until - now)
+  return cmsgpack.pack(out)
+end

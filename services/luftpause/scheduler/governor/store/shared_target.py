@@ -1,0 +1,66 @@
+"""What does a node remember of a target that it shares with others?"""
+
+from math import inf
+from typing import Final
+
+from luftpause.scheduler.governor.store.port import Answer
+from luftpause.scheduler.governor.store.safe_share import SafeShare
+from luftpause.scheduler.quota.model import Cost, Lease
+
+TOLD_SECONDS: Final = 0.02  # grants tell the core what others have used at most this often
+
+
+class Holding:
+    """A lease that the store has agreed to, or (`alone`) that was granted without it and is not known there yet."""
+
+    def __init__(self, lease: Lease, fence: int, *, alone: bool) -> None:
+        self.want, self.caller, self.cost, self.granted = lease.want, lease.caller, lease.cost, lease.granted
+        self.lease_seconds = lease.seconds
+        self.fence = fence
+        self.alone = alone
+
+    def __repr__(self) -> str:
+        return f"<Holding {self.want} {self.fence}{' alone' if self.alone else ''}>"
+
+
+class SharedTarget:
+    """`known`: the newest answer. `pending`: wants that the store is being asked about."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.known: Answer | None = None
+        self.held: dict[str, Holding] = {}
+        self.pending: set[str] = set()
+        self.renewals: dict[str, Holding] = {}
+        self.safe: SafeShare | None = None
+        self.learning_until = -inf
+        self.restoring = False
+        self.beat_at = -inf
+        self.told_at = -inf
+
+    @property
+    def nodes(self) -> int:
+        return self.known.nodes if self.known is not None else 1
+
+    def hear(self, answer: Answer, now: float) -> bool:
+        """Take in what every answer says; whether it is news, not one that was overtaken by a newer one."""
+        known = self.known
+        if known is not None and answer.epoch == known.epoch and answer.seq < known.seq:
+            return False
+        self.known = answer
+        self.learning_until = now + answer.learning_seconds if answer.learning_seconds > 0 else -inf
+        if answer.learning_seconds <= 0:
+            self.safe = None
+        return True
+
+    def is_behind(self, answer: Answer) -> bool:
+        """The store has lost writes, or another one took its place: it does not know what this node has."""
+        return self.known is not None and answer.epoch != self.known.epoch
+
+    def end(self, want: str, used: Cost) -> Holding | None:
+        """The lease is over."""
+        holding = self.held.pop(want, None)
+        self.renewals.pop(want, None)
+        if holding is not None and self.safe is not None:
+            self.safe.over(holding.cost, used)
+        return holding

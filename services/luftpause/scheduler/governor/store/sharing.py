@@ -1,0 +1,292 @@
+"""How do grants of this node come to hold for all nodes that share a ledger?
+
+The core grants as if it were alone. A grant goes out once the store has agreed (`settles`); else the core is told that it was declined.
+What ends or prolongs a lease is told to the store (`follow`). While the store is down the node grants within its safe share.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from luftpause.kit.clock import Clock
+from luftpause.scheduler.governor.store import claims
+from luftpause.scheduler.governor.store.journal import named
+from luftpause.scheduler.governor.store.link import Link, SharingSettings
+from luftpause.scheduler.governor.store.port import Enable, Hint, Renew, Renewed, Report, Reserve, Store, StoreDownError, Waiting
+from luftpause.scheduler.governor.store.safe_share import SafeShare
+from luftpause.scheduler.governor.store.shared_target import TOLD_SECONDS, Holding, SharedTarget
+from luftpause.scheduler.quota.decisions import Decision, Expired, Grant
+from luftpause.scheduler.quota.events import (
+    AnswerReported,
+    Event,
+    GrantConfirmed,
+    GrantDeclined,
+    LeaseLost,
+    LeaseReleased,
+    LeaseRenewed,
+    LimitsObserved,
+    TargetEnabled,
+)  # fmt: skip
+from luftpause.scheduler.quota.model import Lease, State, Target
+from luftpause.scheduler.quota.shared import rank_of
+
+BEAT_SECONDS: Final = 0.25  # so often the store hears who waits, and which leases last on
+SWEEP_SECONDS: Final = 30.0  # the same of targets that nobody uses
+CLOSED_SECONDS: Final = 1.0
+HINT_SECONDS: Final = 0.02  # hints that come within it are one
+
+
+class Declined(Struct, frozen=True):
+    scope: str
+    retry_seconds: float
+    why: str
+
+
+class Sharing:
+    """One node of those that share `store`. `post` and `state` are the governor's; all runs on its event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        node: str,
+        post: Callable[[Event], None],
+        state: Callable[[], State],
+        clock: Clock,
+        settings: SharingSettings,
+    ) -> None:
+        self.declines: Counter[str] = Counter()  # by cause
+        self.link = Link(store, node=node, post=post, state=state, clock=clock, settings=settings)
+        self._store, self._node, self._post, self._state, self._clock, self._settings = store, node, post, state, clock, settings
+        self._hinted: set[str] = set()
+
+    @property
+    def mode(self) -> Literal["up", "down", "learning"]:
+        if self.link.down_since is not None:
+            return "down"
+        return "learning" if any(shared.learning_until > self._clock() for shared in self.link.targets.values()) else "up"
+
+    # ---- what the governor calls
+
+    def settles(self, grant: Grant) -> bool:
+        """Whether the grant holds. If not, the store is asked; its answer comes as an event."""
+        shared = self.link.of(grant.target)
+        holding = shared.held.get(grant.want)
+        if holding is not None and holding.fence == grant.fence:
+            return True
+        if grant.want not in shared.pending:
+            shared.pending.add(grant.want)
+            self.link.start(self._reserve(shared, self._state().targets[grant.target].leases[grant.want]))
+        return False
+
+    def follow(self, event: Event, before: State, decisions: tuple[Decision, ...]) -> None:
+        """Tell the store what has happened; `before`: the governor's state until then."""
+        for expired in (one for one in decisions if isinstance(one, Expired)):
+            self._expired(expired)
+        match event:
+            case AnswerReported():
+                self._answered(event, before)
+            case LimitsObserved():
+                self._tell(event.target, None, Report(node=self._node, samples=claims.samples_of(event.samples)))
+            case LeaseReleased():
+                self._released(event)
+            case LeaseRenewed():
+                self._renewed(event)
+            case TargetEnabled():
+                self._tell_at_once(event.target)
+            case _:
+                pass
+
+    def _held(self, event: LeaseReleased | LeaseRenewed | AnswerReported | Expired) -> Holding | None:
+        holding = self.link.of(event.target).held.get(event.want)
+        return holding if holding is not None and holding.fence == event.fence else None
+
+    def _answered(self, event: AnswerReported, before: State) -> None:
+        """Also of a lease that another node granted: the store knows it, or takes of it only what the provider told."""
+        target, actual, caller = before.targets.get(event.target), event.actual, ""
+        lease = target.leases.get(event.want) if target is not None else None
+        if target is not None and lease is not None and lease.fence == event.fence:
+            actual, caller = claims.used(target, lease, event), lease.caller
+        holding = self._held(event)
+        if holding is not None:
+            self.link.of(event.target).end(event.want, actual)
+        report = Report(
+            node=self._node,
+            want=event.want,
+            fence=event.fence,
+            caller=caller,
+            outcome=event.outcome,
+            kind=event.kind.value if event.kind is not None else "",
+            wait_seconds=-1.0 if event.wait_seconds is None else event.wait_seconds,
+            actual=named(actual),
+            samples=claims.samples_of(event.samples),
+        )
+        if target is not None:
+            report = replace(report, penalty=claims.penalty_of(target.spec, before.settings, event.kind))
+        self._tell(event.target, holding, report)
+
+    def _renewed(self, event: LeaseRenewed) -> None:
+        if (holding := self._held(event)) is not None:
+            self.link.of(event.target).renewals[event.want] = holding
+
+    def _released(self, event: LeaseReleased) -> None:
+        holding = self._held(event)
+        if holding is not None:
+            self.link.of(event.target).end(event.want, tuple((name, 0.0) for name, _ in holding.cost))
+            self.link.journal.release(event.target, holding, self._clock())
+            self.link.told()
+
+    def _expired(self, decision: Expired) -> None:
+        """The store finds out by itself, but for what it was never told."""
+        holding = self._held(decision)
+        if holding is not None:
+            self.link.of(decision.target).end(decision.want, holding.cost)
+            if holding.alone:
+                gone = Report(node=self._node, want=holding.want, fence=holding.fence, outcome="error", actual=named(holding.cost))
+                self._tell(decision.target, holding, gone)
+
+    def _tell(self, target: str, holding: Holding | None, report: Report) -> None:
+        self.link.journal.report(target, holding, report, self._clock())
+        self.link.told()
+
+    def _tell_at_once(self, target: str) -> None:
+        async def enable() -> None:
+            await self.link.quietly(target, Enable(node=self._node))
+
+        self.link.start(enable())
+
+    # ---- reservations
+
+    async def _reserve(self, shared: SharedTarget, lease: Lease) -> None:
+        verdict = await self._verdict(shared, lease)
+        shared.pending.discard(lease.want)
+        target = self._state().targets.get(shared.name)
+        current = target.leases.get(lease.want) if target is not None else None
+        wanted = current is not None and current.fence == lease.fence
+        if isinstance(verdict, Declined):
+            self.declines[verdict.why] += 1
+            if wanted:
+                self._post(GrantDeclined(self._clock(), shared.name, lease.want, lease.fence, verdict.scope, verdict.retry_seconds))
+        elif wanted:
+            shared.held[lease.want] = verdict
+            self._post(GrantConfirmed(self._clock(), shared.name, lease.want, lease.fence, verdict.fence))
+            self._hear_of_others(shared)
+        else:
+            self.link.journal.release(shared.name, verdict, self._clock())
+            self.link.told()
+
+    async def _verdict(self, shared: SharedTarget, lease: Lease) -> Holding | Declined:
+        target = self._state().targets.get(shared.name)
+        if target is None:
+            return Declined("", CLOSED_SECONDS, "removed")
+        if self.link.down_since is not None:
+            return self._alone(shared, lease, target)
+        is_learning = self._clock() < shared.learning_until
+        if is_learning and (declined := self._unsafe(shared, lease, target)) is not None:
+            return declined
+        try:
+            answer = await self.link.ask(shared.name, self._question(lease, target))
+        except StoreDownError as error:
+            self.link.lose(error)
+            return self._alone(shared, lease, target)
+        if answer.ok:
+            return Holding(lease, answer.fence, alone=False)
+        if is_learning and shared.safe is not None:
+            shared.safe.over(lease.cost, tuple((name, 0.0) for name, _ in lease.cost))
+        self.link.told_core(shared, answer)
+        return Declined(answer.scope, answer.retry_seconds, answer.why)
+
+    def _question(self, lease: Lease, target: Target) -> Reserve:
+        return Reserve(
+            node=self._node,
+            want=lease.want,
+            caller=lease.caller,
+            rank=rank_of(lease),
+            lease_seconds=lease.seconds,
+            waiting=claims.waiting_of(target, lease.priority),
+            scopes=claims.scopes_of(target, self._state().settings, self._clock(), lease),
+        )
+
+    def _alone(self, shared: SharedTarget, lease: Lease, target: Target) -> Holding | Declined:
+        """Without the store."""
+        if self._settings.failure_mode == "closed":
+            return Declined("", CLOSED_SECONDS, "down")
+        if self._settings.failure_mode == "soft" and (declined := self._unsafe(shared, lease, target)) is not None:
+            return declined
+        return Holding(lease, lease.fence, alone=True)
+
+    def _unsafe(self, shared: SharedTarget, lease: Lease, target: Target) -> Declined | None:
+        """What is not within this node's safe share; what is, is booked there."""
+        now = self._clock()
+        if shared.safe is None:
+            scopes = claims.without(target, shared.pending)
+            shared.safe = SafeShare(scopes, shared.nodes, now, part=self._settings.safe_part)
+        refused = shared.safe.refused(lease.cost, rank_of(lease), now)
+        return None if refused is None else Declined(refused[0], refused[1], "safe_share")
+
+    def _hear_of_others(self, shared: SharedTarget) -> None:
+        if shared.known is not None and shared.nodes > 1 and self._clock() - shared.told_at >= TOLD_SECONDS:
+            self.link.told_core(shared, shared.known)
+
+    # ---- the loop
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.link.run())
+                group.create_task(self._beats())
+                group.create_task(self._listen())
+        finally:
+            await self._store.close()
+
+    async def _beats(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            for name, target in self._state().targets.items():
+                shared = self.link.of(name)
+                busy = bool(target.waiters or target.leases)
+                if self.link.down_since is None and self._clock() >= shared.beat_at + (0.0 if busy else SWEEP_SECONDS):
+                    await self._beat(shared, target)
+
+    async def _beat(self, shared: SharedTarget, target: Target) -> None:
+        shared.beat_at = self._clock()
+        answer = await self.link.quietly(shared.name, Waiting(node=self._node, waiting=claims.waiting_of(target)))
+        if answer is not None:
+            self.link.told_core(shared, answer, anew=True)
+            await self._renew(shared)
+
+    async def _renew(self, shared: SharedTarget) -> None:
+        renewed = {want: one for want, one in shared.renewals.items() if not one.alone}
+        if not renewed:
+            return
+        leases = tuple(Renewed(want, one.fence, one.lease_seconds) for want, one in renewed.items())
+        answer = await self.link.quietly(shared.name, Renew(node=self._node, leases=leases))
+        if answer is None:
+            return
+        for want, one in renewed.items():
+            if shared.renewals.get(want) is one:
+                del shared.renewals[want]
+            if want in answer.gone and not answer.behind and shared.held.get(want) is one:
+                del shared.held[want]
+                self._post(LeaseLost(self._clock(), shared.name, want, one.fence))
+
+    async def _listen(self) -> None:
+        async for hint in self._store.hints():
+            names = [hint.target] if hint.target else list(self._state().targets)
+            for name in names:
+                if hint.node != self._node and name in self._state().targets and name not in self._hinted:
+                    self._hinted.add(name)
+                    self.link.start(self._look(name, hint))
+
+    async def _look(self, name: str, hint: Hint) -> None:
+        """Ask how things stand, unless nobody here has a use for it."""
+        await asyncio.sleep(HINT_SECONDS)
+        self._hinted.discard(name)
+        target = self._state().targets.get(name)
+        if target is not None and self.link.down_since is None and (target.waiters or target.leases or hint.what == "blocked"):
+            await self._beat(self.link.of(name), target)

@@ -1,0 +1,95 @@
+"""Several nodes on one Redis: each grants from one pool, in one order."""
+
+import asyncio
+import secrets
+
+import pytest
+
+from luftpause.scheduler.governor.store.redis_store import RedisStore
+from luftpause.scheduler.quota.samples import Sample
+from tests.support.quota_node import TARGET, eventually, node, one_window
+from tests.support.redis_server import RedisServer
+
+SLOW_SECONDS = 5.0  # for an answer of the store: this machine is busy
+
+
+def store(redis: RedisServer, prefix: str) -> RedisStore:
+    return RedisStore(redis.url, prefix=prefix, answer_seconds=SLOW_SECONDS / 2, down_seconds=SLOW_SECONDS)
+
+
+@pytest.fixture
+def prefix() -> str:
+    return secrets.token_hex(4)
+
+
+async def test_three_nodes_grant_exactly_the_quota(redis: RedisServer, prefix: str) -> None:
+    spec = one_window(90)
+    async with (
+        node("a", store(redis, prefix), spec) as a,
+        node("b", store(redis, prefix), spec) as b,
+        node("c", store(redis, prefix), spec) as c,
+    ):
+        nodes = [a, b, c]
+        waiting = [one.ask() for one in nodes for _ in range(50)]
+        await eventually("all are granted", lambda: sum(len(one.granted) for one in nodes) >= 90)
+        await eventually("every node knows that nothing is left", lambda: all(one.left() < 1 for one in nodes))
+        await asyncio.sleep(0.6)  # two more beats: nobody grants more
+        assert sum(len(one.granted) for one in nodes) == 90
+        fences = [grant.fence for one in nodes for grant in one.granted]
+        assert len(set(fences)) == 90
+        a.release(a.granted[0])
+        await eventually("what is released is granted to whoever waits", lambda: sum(len(one.granted) for one in nodes) == 91)
+        assert sum(one.done() for one in waiting) == 91
+
+
+async def test_a_block_that_one_node_hears_of_holds_for_all(redis: RedisServer, prefix: str) -> None:
+    spec = one_window(1_000)
+    async with node("a", store(redis, prefix), spec) as a, node("b", store(redis, prefix), spec) as b:
+        grant = await a.reserve()
+        b.release(await b.reserve())
+        a.report(grant, "limited", wait_seconds=30.0)
+        breaker = lambda: b.governor.state.targets[TARGET].breaker  # noqa: E731
+        await eventually("the other node is blocked", lambda: breaker().open_until > b.governor.now + 20)
+        answer = b.ask()
+        await asyncio.sleep(0.3)
+        assert not answer.done()
+
+
+async def test_a_lower_class_waits_for_a_better_one_on_another_node(redis: RedisServer, prefix: str) -> None:
+    spec = one_window(10)
+    async with node("a", store(redis, prefix), spec) as a, node("b", store(redis, prefix), spec) as b:
+        grants = [await a.reserve() for _ in range(10)]
+        low, high = a.ask(priority=1), b.ask(priority=0)
+        await eventually("the store knows who waits", lambda: b.sharing.link.of(TARGET).nodes == 2)
+        await asyncio.sleep(0.4)
+        b_waits = b.governor.state.targets[TARGET].waiters
+        assert len(b_waits) == 1
+        a.release(grants[0])
+        await asyncio.wait_for(high, 10)
+        assert not low.done()
+
+
+async def test_reports_of_all_nodes_count_in_one_ledger(redis: RedisServer, prefix: str) -> None:
+    spec = one_window(100)
+    async with node("a", store(redis, prefix), spec) as a, node("b", store(redis, prefix), spec) as b:
+        for one in (a, b):
+            for _ in range(5):
+                one.report(await one.reserve())
+        held = [a.ask() for _ in range(3)]
+        await asyncio.gather(*held)
+        await eventually("both know of all", lambda: a.left() == b.left() == 87)
+        b.report(await b.reserve(), samples=(Sample("core", 100, 40, 500),))
+        waiting = a.ask(priority=2)
+        await eventually("what the provider told one, the other knows", lambda: a.left() <= 37)
+        waiting.cancel()
+
+
+async def test_a_lease_that_one_node_granted_can_be_reported_to_another(redis: RedisServer, prefix: str) -> None:
+    spec = one_window(10)
+    async with node("a", store(redis, prefix), spec) as a, node("b", store(redis, prefix), spec) as b:
+        grant = await a.reserve()
+        b.report(grant)
+        waiting = [b.ask() for _ in range(10)]
+        await eventually("nine more fit", lambda: len(b.granted) == 9)
+        await eventually("it is charged", lambda: b.governor.state.targets[TARGET].scopes["core"].remaining == 9)
+        assert sum(one.done() for one in waiting) == 9
