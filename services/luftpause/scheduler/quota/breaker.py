@@ -60,7 +60,9 @@ def _blocked(d: Draft, lease: Lease, event: AnswerReported) -> None:
     telling = fresh and not empty  # of a limit that nobody announces
     strikes = (b.strikes if d.now - b.limited_at < s.penalty_forget_seconds else 0) + telling
     wait = event.wait_seconds
-    if wait is None or (telling and strikes > 1):
+    if wait is None and empty and all(ledger.is_stale(d.scopes[s.scope], s, d.now) for s in event.samples if s.scope in empty):
+        wait = d.settings.capacity_seconds  # by its own clock the window has not ended yet
+    elif wait is None or (telling and strikes > 1):
         wait = max(wait or 0.0, _penalty(d, strikes, event.kind))
     rate = _cut_rate(d) if telling else b.rate
     d.breaker = replace(b, strikes=strikes, limited_at=d.now, rate=rate, tokens=0.0, tokens_at=d.now, clean_at=d.now)
@@ -116,6 +118,20 @@ def told(d: Draft, until: float, *, disabled: bool, news_seconds: float) -> None
     elif not disabled and d.breaker.mode is not Mode.DISABLED and until > d.breaker.open_until + news_seconds:
         _begin_episode(d, Mode.OPEN, until)
         d.decisions.append(Blocked(d.spec.name, until))
+
+
+def refused(d: Draft, wait_seconds: float | None) -> float:
+    """
+    Count a refusal, and remember the latest end of all; seconds until the end of this one.
+
+    For a policy without an open breaker: nobody is stopped.
+    """
+    b, s = d.breaker, d.settings
+    strikes = (b.strikes if d.now - b.limited_at < s.penalty_forget_seconds else 0) + 1
+    wait = min(s.hintless_seconds_max, 2.0 ** min(strikes, 60)) if wait_seconds is None else wait_seconds
+    d.breaker = replace(b, strikes=strikes, limited_at=d.now, open_until=max(b.open_until, d.now + wait))
+    d.decisions.append(Blocked(d.spec.name, d.breaker.open_until))
+    return wait
 
 
 # ---- answers ----------------------------------------------------------------------------------------------------

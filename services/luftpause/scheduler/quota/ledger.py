@@ -15,6 +15,7 @@ from luftpause.scheduler.quota.specs import ScopeSpec
 NEAR = 1e-6  # units: so far sums of fractions may be off
 PACE_PART_MIN = 0.02  # the last moments of a window are no reason to call nothing "full"
 FORECAST_SECONDS_MIN = 60.0
+CLOCKS_SECONDS = 2.0  # so far a provider's clock, told in whole seconds, may be from ours
 
 
 def fresh(spec: ScopeSpec, now: float) -> Scope:
@@ -163,15 +164,24 @@ def burnt(scope: Scope, more: float, now: float, settings: Settings) -> Scope:
     return replace(scope, burn=max(0.0, burn), burn_at=now)
 
 
+def is_stale(scope: Scope, sample: Sample, now: float) -> bool:
+    """Whether it is of a window that has ended: the end that it tells is where the present one began, as exactly as clocks agree."""
+    if scope.spec.kind != "fixed" or scope.reset_at == inf or sample.reset_seconds is None:
+        return False
+    return now + sample.reset_seconds <= scope.reset_at - scope.spec.window_seconds + CLOCKS_SECONDS
+
+
 def sampled(scope: Scope, sample: Sample, now: float, granted: float) -> Scope:
     """
     With what the provider said. `granted`: when the call's lease was; -inf: it had none.
 
     Lower always counts. Higher counts only if the window is a new one, or the call went out after the last sample that counted: else it
-    may be old. A reset of 0 says nothing: Azure tells it of quota that is used up.
+    may be old. A reset of 0 says nothing: Azure tells it of quota that is used up. Of a window that has ended only the limit counts.
     """
     if sample.limit is not None and sample.limit > 0:
         scope = replace(scope, limit=sample.limit)
+    if is_stale(scope, sample, now):
+        return scope
     fixed, reset = scope.spec.kind == "fixed", sample.reset_seconds
     if sample.remaining is not None and scope.spec.kind != "concurrent":
         shift = max(2.0, 0.02 * scope.spec.window_seconds)
