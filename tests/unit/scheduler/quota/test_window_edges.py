@@ -67,7 +67,7 @@ def test_a_refusal_that_tells_no_end_long_after_the_beginning_is_believed_to_las
 def test_only_what_tells_an_end_at_this_windows_beginning_is_left_out(now: float, reset: float, remaining: int) -> None:
     scope = ledger.roll(ledger.sampled(ledger.fresh(HOUR, 0.0), Sample("req", 100, 50, 3_600), 0.0, 0.0), now)
     began = scope.reset_at - 3_600
-    told = ledger.sampled(scope, Sample("req", 100, remaining, reset), now, now)
+    told = ledger.sampled(scope, Sample("req", 100, remaining, reset), now, now + 1)
     if now + reset <= began + ledger.CLOCKS_SECONDS:
         assert told == scope
     else:
