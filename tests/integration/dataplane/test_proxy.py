@@ -334,7 +334,8 @@ async def test_a_second_wait_that_is_too_long_gives_the_targets_own_refusal() ->
         (NotNow(3.2, "paced"), 429, "quota_wait", {"retry-after": "4", "retry-after-ms": "3200", "x-should-retry": None}),
         (NotNow(900.0, "spent"), 429, "quota_wait", {"retry-after": "900", "x-should-retry": "false"}),
         (Refused("too_large", "too large"), 413, "too_large", {"retry-after": None, "x-should-retry": "false"}),
-        (Refused("out_of_credit", "no credit"), 429, "out_of_credit", {"x-should-retry": "false"}),
+        (Refused("out_of_credit", "no credit"), 402, "out_of_credit", {"retry-after": None, "x-should-retry": "false"}),
+        (Refused("queue_full", "full"), 503, "queue_full", {"retry-after": "1", "x-should-retry": None}),
     ],
 )
 async def test_the_governors_own_no(said: NotNow | Refused, status: int, code: str, headers: dict[str, str | None]) -> None:

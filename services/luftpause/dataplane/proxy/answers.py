@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 SDK_SECONDS_MAX: Final = 60.0  # clients' packages ignore a longer Retry-After and try again within seconds
 NO_RETRY: Final = b"x-should-retry: false\r\n"
-STATUSES: Final = {"unknown_target": 404, "bad_cost": 400, "bad_priority": 400, "too_large": 413}
+STATUSES: Final = {
+    "unknown_target": 404, "target_removed": 404, "too_large": 413, "queue_full": 503, "out_of_credit": 402, "retry_budget": 429,
+}  # fmt: skip
 
 
 class Refusal(Struct, frozen=True, gc=False):
@@ -58,8 +60,8 @@ def refused(target: str, answer: NotNow | Refused) -> tuple[Rejection, bytes]:
         message = f"the quota of {target} is spent for now ({answer.reason}); come again in {answer.retry_seconds:.1f} s"
         rejection = Rejection(429, "quota_wait", message, retry_after_s=max(1, math.ceil(answer.retry_seconds)))
         return rejection, advice(answer.retry_seconds).partition(b"\r\n")[2]
-    status = STATUSES.get(answer.code, 429)
-    return Rejection(status, answer.code, answer.message), NO_RETRY
+    status = STATUSES.get(answer.code, 400)
+    return Rejection(status, answer.code, answer.message), b"" if status == 503 else NO_RETRY
 
 
 def lost(target: str, failure: "Failure", *, repeatable: bool) -> Rejection:

@@ -8,12 +8,13 @@ from msgspec import Struct
 
 from luftpause.dataplane.proxy import answers
 from luftpause.dataplane.proxy.answers import Refusal
-from luftpause.dataplane.proxy.headers import limits_of
+from luftpause.dataplane.proxy.headers import told_in
 from luftpause.dataplane.proxy.leg import Failure, Leg
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import refusal
 from luftpause.dataplane.sweep import NEVER
 from luftpause.kit.errors import LuftpauseError
+from luftpause.kit.quota_evidence import limits_of
 from luftpause.kit.quota_port import Granted, NotNow, Refused, Reported
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Call:
 
     async def _follow(self, leg: Leg) -> None:
         """The answer passes; settle when it is over."""
-        limits: Mapping[str, str] = limits_of(leg.answer.lines if leg.answer is not None else b"")
+        limits: Mapping[str, str] = limits_of(told_in(leg.answer.lines if leg.answer is not None else b""))
         await asyncio.wait({leg.over}, timeout=SOON_SECONDS)
         if not leg.over.done():
             if leg.answer is not None and "retry-after" not in limits:
@@ -128,7 +129,7 @@ class Call:
 
     async def _judge(self, leg: Leg, head: "AnswerHead", *, last: bool) -> Refusal | None:
         """An answer that may be a refusal by quota: keep it if another sending may do better, else it passes."""
-        reported = await self._report(leg, limits_of(head.lines))
+        reported = await self._report(leg, limits_of(told_in(head.lines)))
         if reported is None or not reported.limited:
             leg.go(head.lines)
         elif leg.whole and not last and reported.retry_seconds is not None and self._may_wait(reported.retry_seconds):
@@ -156,9 +157,8 @@ class Call:
         lease, head = self._take_lease(), leg.answer
         if lease is None or head is None:
             return None
-        excerpt = leg.excerpt.decode("utf-8", "replace")
         telling = self._proxy.port.report(
-            self._target.name, lease.want, lease.fence, status=head.status, headers=limits, body_excerpt=excerpt
+            self._target.name, lease.want, lease.fence, status=head.status, headers=limits, body_excerpt=leg.excerpt
         )
         reported = await asyncio.shield(self._proxy.keep(telling))  # the client may leave; what the target said counts all the same
         return reported if isinstance(reported, Reported) else None

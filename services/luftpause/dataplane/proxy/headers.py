@@ -1,21 +1,17 @@
-"""Which header lines of a proxied call go on to the target, to the governor and back to the client?"""
+"""Which header lines of a proxied call go on to the target, and back to the client?"""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from luftpause.dataplane.responses import HOP_BY_HOP
+from luftpause.kit.quota_evidence import says_when
 
 Pairs = Sequence[tuple[bytes, bytes]]
 
 OURS: Final = b"x-luftpause-"
 _DROPPED: Final = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"x-offered-upgrade"}
 _UNSAFE: Final = re.compile(rb"[\r\n\0]")
-# What tells of limits, in all families that `quota.headers` reads; credentials, cookies and ids of requests stay here.
-_LIMIT: Final = re.compile(rb"date|.*(?:limit|quota|retry|trial-endpoint).*|x-error-message|anthropic-(?:priority|fast)-.*")
-_RETRY: Final = re.compile(rb"(?:x-ms-)?retry-after(?:-ms)?|x-should-retry|x-ratelimit-retry-after")
-LIMITS_MAX: Final = 64
-LIMIT_BYTES_MAX: Final = 1024
 
 
 def passed_on(headers: Pairs) -> bytes:
@@ -38,16 +34,12 @@ def is_unsafe(headers: Pairs) -> bool:
     return any(_UNSAFE.search(name) or _UNSAFE.search(value) for name, value in headers)
 
 
-def limits_of(lines: bytes) -> Mapping[str, str]:
-    """What an answer's header lines (with the status line before them) tell of limits, by lower-case name; of several the last."""
-    found: dict[str, str] = {}
-    for line in lines.split(b"\r\n")[1:]:
-        name, _, value = line.partition(b": ")
-        if _LIMIT.fullmatch(name) and len(value) <= LIMIT_BYTES_MAX and len(found) < LIMITS_MAX:
-            found[name.decode("latin-1")] = value.decode("latin-1")
-    return found
+def told_in(lines: bytes) -> list[tuple[str, str]]:
+    """The headers of an answer's lines (with the status line before them)."""
+    pairs = (line.decode("latin-1").partition(": ") for line in lines.split(b"\r\n")[1:] if line)
+    return [(name, value) for name, _, value in pairs]
 
 
 def without_retry(lines: bytes) -> bytes:
     """An answer's header lines without those that say when to try again."""
-    return b"".join(line + b"\r\n" for line in lines.split(b"\r\n")[:-1] if not _RETRY.fullmatch(line.partition(b":")[0]))
+    return b"".join(line + b"\r\n" for line in lines.split(b"\r\n")[:-1] if not says_when(line.partition(b":")[0].decode("latin-1")))

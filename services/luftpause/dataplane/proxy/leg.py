@@ -4,7 +4,6 @@ A refusal is kept until it is whole, so that the call can be sent again without 
 """
 
 import asyncio
-import zlib
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -12,19 +11,16 @@ from msgspec import Struct
 from luftpause.dataplane.answer_head import AnswerHead
 from luftpause.dataplane.connection import Connection
 from luftpause.dataplane.passing import Emit, Passing
+from luftpause.dataplane.proxy.headers import told_in
 from luftpause.dataplane.responses import CLOSE
+from luftpause.kit.quota_evidence import KEPT_BYTES_MAX, REFUSALS, excerpt_of, limited_inside
 
 if TYPE_CHECKING:
     from luftpause.dataplane.exchange import Client
     from luftpause.dataplane.upstream import Connecting
 
-REFUSALS: Final = frozenset({402, 403, 413, 429, 503, 529})  # statuses that may be a matter of quotas: their body says so, or not
-KEPT_BYTES_MAX: Final = 65_536
-EXCERPT_BYTES_MAX: Final = 4_096
 LOOK_SECONDS: Final = 2.0  # a refusal that is not whole by then is looked at as far as it is there
 REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})  # RFC 9110, 9.2.2
-JSON_KINDS: Final = (b"application/json", b"application/graphql-response+json")
-SAID_LIMITED: Final = (b"RATE_LIMITED", b"RATELIMITED")  # GraphQL refuses with a 200
 
 
 class Failure(Struct, frozen=True, gc=False):
@@ -52,13 +48,14 @@ class Leg:
         self.was_sent = False
         self.more = b""  # header lines for the client beside those of the target
         self.answer: AnswerHead | None = None
-        self.excerpt = b""  # what the body says of limits
+        self.excerpt = ""  # what the body says of limits
         loop = asyncio.get_running_loop()
         self.begun: asyncio.Future[AnswerHead | Failure | None] = loop.create_future()
         self.over: asyncio.Future[Failure | None] = loop.create_future()
         self.passes = False
         self.until_close = False
         self.whole = False  # of an answer that is held back: all of it is here
+        self._begun = False  # the body of an answer that passes
         self._emit: Emit | None = None
         self._raw = b""
         self._payload = b""
@@ -91,8 +88,9 @@ class Leg:
         if not self.passes:
             self._keep(raw, payload, done=done)
             return
-        if payload and not self.excerpt and head.kind in JSON_KINDS and any(mark in payload[:EXCERPT_BYTES_MAX] for mark in SAID_LIMITED):
-            self.excerpt = payload[:EXCERPT_BYTES_MAX]
+        if payload and not self._begun:
+            self._begun = True
+            self.excerpt = limited_inside(payload, head.kind.decode("latin-1"))
         self._pass(raw, payload, done=done)
 
     # ---- for the call
@@ -149,7 +147,7 @@ class Leg:
     def _look(self) -> None:
         """Enough has come of an answer that is held back, or it has taken long enough."""
         if self.answer is not None and not self.begun.done():
-            self.excerpt = _readable(self.answer, self._payload)
+            self.excerpt = excerpt_of(self._payload, dict(told_in(self.answer.lines)).get("content-encoding", ""))
             self.begun.set_result(self.answer)
 
     def _pass(self, raw: bytes, payload: bytes, *, done: bool) -> None:
@@ -166,17 +164,3 @@ class Leg:
         if not self.begun.done():
             self.begun.set_result(failure)
         self.over.set_result(failure)
-
-
-def _readable(head: AnswerHead, payload: bytes) -> bytes:
-    """The beginning of a refusal's body, as text. What no decoder here reads (br, zstd) tells nothing."""
-    start = payload[:KEPT_BYTES_MAX]
-    coding = next((line for line in head.lines.lower().split(b"\r\n") if line.startswith(b"content-encoding: ")), b"")
-    if not coding or coding.endswith(b"identity"):
-        return start[:EXCERPT_BYTES_MAX]
-    if not coding.endswith((b"gzip", b"deflate")):
-        return b""
-    try:
-        return zlib.decompressobj(wbits=47).decompress(start, EXCERPT_BYTES_MAX)
-    except zlib.error:
-        return b""
