@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from luftpause.scheduler.quota import breaker, ledger, shares
 from luftpause.scheduler.quota.draft import Draft, flying, head, is_sequential
 from luftpause.scheduler.quota.model import CLASSES, STANDING, Light, Mode, Scope, Waiter
+from luftpause.scheduler.quota.wishes import Refusal, hopeless
 
 LOOK_AGAIN_SECONDS = 0.5  # forecasts and lights move all the time
 WINDOW_PARTS = 600.0
@@ -24,6 +25,38 @@ class Shut(Struct, frozen=True, gc=False):
     scope: str
     until: float
     why: str
+
+
+class Choice(Struct, frozen=True, gc=False):
+    """Who is served next and the class that it ranks as; `refusal`: it is refused, as no wait would help."""
+
+    waiter: Waiter
+    rank: int
+    promoted: bool = False
+    refusal: Refusal | None = None
+
+
+def choose(d: Draft) -> Choice | None:
+    """
+    The first that can be served. What a better one was refused on is closed for all behind it.
+
+    None: nobody can, and `wake` says when that may change by itself.
+    """
+    closed, kept = set[str](), set[str]()
+    d.wake = inf
+    for waiter, rank, promoted in in_order(d):
+        if not closed.isdisjoint(waiter.scopes) or (kept and not owns(d, waiter, kept)):
+            continue
+        if (refusal := hopeless(d, waiter)) is not None:
+            return Choice(waiter, rank, refusal=refusal)
+        way = shut(d, waiter, rank)
+        if way is None:
+            return Choice(waiter, rank, promoted)
+        d.wake = min(d.wake, way.until)
+        if not way.scope:
+            return None
+        (kept if way.why == KEPT else closed).add(way.scope)
+    return None
 
 
 def shut(d: Draft, waiter: Waiter, rank: int) -> Shut | None:
@@ -132,8 +165,10 @@ def _look_again(d: Draft, scope: Scope) -> float:
     return d.now + max(LOOK_AGAIN_SECONDS, scope.spec.window_seconds / WINDOW_PARTS)
 
 
-def pace(d: Draft, waiter: Waiter, rank: int) -> None:
-    """Say when the class may next, of each window that is not green. To be asked before the cost is taken."""
+def spend(d: Draft, waiter: Waiter, rank: int, *, promoted: bool) -> None:
+    """Say when its class may next, of each window that is not green, and P2's floor. To be asked before the cost is taken."""
+    if promoted:
+        d.floor_at = floor_spent(d, waiter)
     for name, units in waiter.cost if rank else ():
         scope = d.scopes[name]
         if scope.spec.kind == "fixed" and ledger.light(scope, d.now) is not Light.GREEN:

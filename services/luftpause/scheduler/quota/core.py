@@ -12,7 +12,6 @@ from immutables import Map
 from msgspec.structs import replace
 
 from luftpause.scheduler.quota import breaker, cascade, ledger, shared
-from luftpause.scheduler.quota.admission import KEPT, floor_spent, in_order, owns, pace, promotion_due, shut
 from luftpause.scheduler.quota.decisions import Decision, Refuse, RefuseCode, Stale, Step
 from luftpause.scheduler.quota.draft import Draft, freeze, leave, lend, thaw
 from luftpause.scheduler.quota.events import (
@@ -32,10 +31,11 @@ from luftpause.scheduler.quota.events import (
     TargetRemoved,
     Tick,
 )  # fmt: skip
-from luftpause.scheduler.quota.model import STANDING, Mode, Origin, Settings, State, Target, Waiter
+from luftpause.scheduler.quota.model import STANDING, Mode, Origin, Settings, State, Target
 from luftpause.scheduler.quota.reports import expire, observed, released, renewed, reported
+from luftpause.scheduler.quota.rules import RULES
 from luftpause.scheduler.quota.specs import TargetSpec
-from luftpause.scheduler.quota.wishes import fit_waiters, forget_retries, grant, hopeless, wanted, withdrawn
+from luftpause.scheduler.quota.wishes import fit_waiters, forget_retries, grant, wanted, withdrawn
 
 
 def initial(settings: Settings, now: float, workflows: Mapping[str, cascade.Workflow] | None = None) -> State:
@@ -137,7 +137,7 @@ def _next_due(d: Draft) -> float:
         due = min(due, d.breaker.open_until)
     if d.expiries:
         due = min(due, d.expiries.first()[0])
-    return max(min(due, promotion_due(d)), d.now)
+    return max(min(due, RULES[d.settings.policy].due(d)), d.now)
 
 
 # ---- events -----------------------------------------------------------------------------------------------------
@@ -188,41 +188,20 @@ ABSORB: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
 
 def _settle(d: Draft) -> None:
     """Grant until nobody may go, or the step is full."""
+    rules = RULES[d.settings.policy]
     while d.waiters:
         if d.steps_left <= 0:
             d.wake = d.now
             return
-        if not _next(d):
+        choice = rules.choose(d)
+        if choice is None:
             return
         d.steps_left -= 1
-
-
-def _next(d: Draft) -> bool:
-    """Grant to, or refuse, the first that can be served. What a better one was refused on is closed for all behind it."""
-    closed, kept = set[str](), set[str]()
-    d.wake = inf
-    for waiter, rank, promoted in in_order(d):
-        if not closed.isdisjoint(waiter.scopes) or (kept and not owns(d, waiter, kept)):
+        if choice.refusal is not None:
+            leave(d, choice.waiter)
+            d.decisions.append(Refuse(d.spec.name, choice.waiter.want, *choice.refusal))
             continue
-        if (refusal := hopeless(d, waiter)) is not None:
-            leave(d, waiter)
-            d.decisions.append(Refuse(d.spec.name, waiter.want, *refusal))
-            return True
-        way = shut(d, waiter, rank)
-        if way is None:
-            _lend(d, waiter, rank, promoted=promoted)
-            return True
-        d.wake = min(d.wake, way.until)
-        if not way.scope:
-            return False
-        (kept if way.why == KEPT else closed).add(way.scope)
-    return False
-
-
-def _lend(d: Draft, waiter: Waiter, rank: int, *, promoted: bool) -> None:
-    pace(d, waiter, rank)
-    if promoted:
-        d.floor_at = floor_spent(d, waiter)
-    lease = lend(d, waiter, promoted=promoted)
-    breaker.sent(d)
-    d.decisions.append(grant(d, lease))
+        rules.spend(d, choice.waiter, choice.rank, promoted=choice.promoted)
+        lease = lend(d, choice.waiter, promoted=choice.promoted)
+        breaker.sent(d)
+        d.decisions.append(grant(d, lease))

@@ -5,6 +5,7 @@ Times are seconds on the host's monotonic clock. Nothing is shared between targe
 
 from enum import Enum
 from math import inf
+from typing import Literal
 
 from immutables import Map
 from msgspec import Struct
@@ -18,8 +19,9 @@ CLASSES = 3  # P0 critical, P1 standard, P2 background
 
 
 class Settings(Struct, frozen=True, gc=False):
-    """Every tunable of the governor. Triples are per class, P0 first."""
+    """Every tunable of the governor. Triples are per class, P0 first. `policy`: whose rules hold (`rules`)."""
 
+    policy: Literal["governor", "article"] = "governor"
     guard_seconds: float = 0.25  # added to every end of a block
     penalty_seconds_max: float = 3_600.0
     penalty_forget_seconds: float = 600.0  # after so long without a refusal strikes are forgotten
@@ -152,6 +154,8 @@ class Waiter(Struct, frozen=True, gc=False):
     lease_seconds: float
     number: int  # of its arrival
     scopes: tuple[str, ...]
+    since: float
+    retry: bool
     asked: Cost  # as it was wanted; `cost` is of the scopes that are there
     owner: str  # the caller if it has a reservation, else empty
     unblocked_at: float  # what the target's clock of unblocked time showed
@@ -205,6 +209,7 @@ class Tables(Struct, gc=False):
     budgets: "Map[str, float]" = Map()  # retries left, of callers that retried since `budgets_at`
     budgets_old: "Map[str, float]" = Map()  # the same, of the time before
     budgets_at: float = 0.0
+    refused: "Map[str, float]" = Map()  # caller -> when it tries again, where callers wait by themselves
     learning_until: float = -inf  # P2 waits: what is out is not known yet
     number: int = 0
     declined: dict[str, tuple[float, float, float]] = {}  # by scope, or "": until when a shared store will not be asked, per class

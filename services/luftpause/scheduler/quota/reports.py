@@ -8,6 +8,7 @@ from luftpause.scheduler.quota.draft import Draft, end_lease, renew, spent
 from luftpause.scheduler.quota.events import AnswerReported, LeaseReleased, LeaseRenewed, LimitsObserved
 from luftpause.scheduler.quota.headers import LimitKind
 from luftpause.scheduler.quota.model import Lease, Origin, Scope, Tables
+from luftpause.scheduler.quota.rules import RULES
 from luftpause.scheduler.quota.samples import Sample
 from luftpause.scheduler.quota.wishes import earn_retry, fit_waiters, known
 
@@ -58,7 +59,7 @@ def reported(d: Draft, event: AnswerReported) -> None:
         earn_retry(d, lease.caller)
         breaker.answered(d, lease)
     elif event.outcome == "limited":
-        breaker.limited(d, lease, event)
+        RULES[d.settings.policy].limited(d, lease, event)
     else:
         breaker.failed(d, lease)
 

@@ -61,7 +61,23 @@ def wanted(d: Draft, event: QuotaWanted) -> None:
         d.scopes[name] = shares.wanted(scope, owner, event.priority, units, d.now) if owner else scope
     d.number += 1
     names = tuple(name for name, _ in cost)
-    join(d, Waiter(event.want, event.caller, event.priority, cost, event.lease_seconds, d.number, names, event.cost, owner, d.unblocked))
+    join(
+        d,
+        Waiter(
+            event.want,
+            event.caller,
+            event.priority,
+            cost,
+            event.lease_seconds,
+            number=d.number,
+            scopes=names,
+            since=d.now,
+            retry=event.retry,
+            asked=event.cost,
+            owner=owner,
+            unblocked_at=d.unblocked,
+        ),
+    )
 
 
 def _mistake(event: QuotaWanted) -> Refusal | None:
