@@ -6,7 +6,7 @@ from luftpause.kit.config import ReplicaConfig
 from luftpause.kit.config_governor import GovernorConfig, ScopeConfig, TargetConfig, ThresholdsConfig
 from luftpause.kit.config_quota import targets_of
 from luftpause.kit.errors import ConfigError
-from luftpause.scheduler.quota import core
+from luftpause.scheduler.quota import article, core
 from luftpause.scheduler.quota.model import Settings, State
 from luftpause.scheduler.quota.profiles import target_spec
 from luftpause.scheduler.quota.specs import Ladder, ScopeSpec, TargetSpec
@@ -23,9 +23,10 @@ def initial_state(governor: GovernorConfig, now: float) -> State:
 
 def settings_of(governor: GovernorConfig) -> Settings:
     cascade = governor.cascade
-    return Settings(
+    settings = Settings(
         cascade_callers=cascade.threshold, cascade_seconds=cascade.window_seconds, cascade_quiet_seconds=cascade.window_seconds
     )  # fmt: skip
+    return article.settings(settings) if governor.policy == "article" else settings
 
 
 def specs_of(governor: GovernorConfig, replicas: Sequence[ReplicaConfig]) -> list[TargetSpec]:

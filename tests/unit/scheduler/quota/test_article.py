@@ -2,6 +2,8 @@
 
 import pytest
 
+from luftpause.kit.config_governor import CascadeConfig, GovernorConfig
+from luftpause.scheduler.governor.targets import settings_of
 from luftpause.scheduler.quota import article
 from luftpause.scheduler.quota.decisions import CascadeBegan, Refuse, RefuseCode
 from luftpause.scheduler.quota.events import LimitsObserved, TargetConfigured
@@ -132,6 +134,12 @@ def test_what_can_never_be_is_refused_here_too() -> None:
     (refusal,) = desk.want("a", req=101)
     assert isinstance(refusal, Refuse)
     assert refusal.code is RefuseCode.TOO_LARGE
+
+
+def test_the_configuration_chooses_the_rules() -> None:
+    chosen = settings_of(GovernorConfig(policy="article", cascade=CascadeConfig(threshold=4)))
+    assert chosen == article.settings(Settings(cascade_callers=4))
+    assert settings_of(GovernorConfig()).policy == "governor"
 
 
 def test_settings_choose_the_rules() -> None:
