@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from luftpause.kit.config_file import load
+from tests.deploy.schemas import mistakes
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = {"scheduler", "dataplane", "runtime", "fake-engine-a", "fake-engine-b", "fake-mcp"}
@@ -55,6 +56,16 @@ def port_of(service: dict[str, Any]) -> int:
 
 def test_the_services_have_the_names_that_the_documented_commands_use() -> None:
     assert set(services("compose.yaml")) == SERVICES
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_is_one_that_compose_takes(file: str) -> None:
+    assert mistakes("compose", yaml.safe_load((ROOT / file).read_text())) == []
+
+
+def test_a_key_that_compose_does_not_know_would_be_noticed() -> None:
+    (found,) = mistakes("compose", {"services": {"a": {"image": "x", "read-only": True}}})
+    assert "read-only" in found
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -1,10 +1,9 @@
 """Does the chart render what Kubernetes takes, and what the scheduler, the dataplanes and the runtime need there?"""
 
+import functools
 import json
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ import yaml
 
 from luftpause.kit.config import Config
 from luftpause.kit.config_file import load
-from tests.conftest import missing
+from tests.deploy.schemas import helm_program, kubernetes_mistakes
 
 CHART = Path(__file__).resolve().parents[2] / "deploy/helm/luftpause"
-KUBERNETES = ("1.29.0", "1.37.0")  # the oldest that Chart.yaml takes, the newest there is
+KUBERNETES = ("1.29", "1.37")  # the oldest that Chart.yaml takes, the newest there is
 REPLICAS = [
     {"name": "a", "url": "http://sglang-a.engines:30000"},
     {"name": "hosted", "url": "https://api.example.com/v1", "api_key_env": "KEY"},
@@ -49,23 +48,23 @@ EVERYTHING: dict[str, Any] = {
 
 
 def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
-    beside = Path(sys.executable).with_name("helm")
-    program = str(beside) if beside.exists() else shutil.which("helm")
-    if program is None:
-        missing("helm", "python tools/get_helm.py")
-    return subprocess.run(
-        [str(program), *arguments, "--values", "-"], input=json.dumps(values or {}), capture_output=True, text=True, check=False
-    )
+    arguments = (helm_program(), *arguments, "--values", "-")
+    return subprocess.run(arguments, input=json.dumps(values or {}), capture_output=True, text=True, check=False)
 
 
-def rendered(values: dict[str, Any] | None = None, version: str = KUBERNETES[-1], release: str = "lp") -> dict[str, dict[str, Any]]:
+def rendered(values: dict[str, Any] | None = None, version: str = "1.37.0", release: str = "lp") -> dict[str, dict[str, Any]]:
     """By kind and name, as in `StatefulSet/lp-luftpause-scheduler`."""
-    done = helm("template", release, str(CHART), "--namespace", "agents", "--kube-version", version, values=values)
-    assert done.returncode == 0, done.stderr
-    found = [document for document in yaml.safe_load_all(done.stdout) if document]
+    found = [document for document in yaml.safe_load_all(_template(json.dumps(values or {}), version, release)) if document]
     named = {f"{document['kind']}/{document['metadata']['name']}": document for document in found}
     assert len(named) == len(found)
     return named
+
+
+@functools.cache  # a rendering takes a tenth of a second or more
+def _template(values: str, version: str, release: str) -> str:
+    done = helm("template", release, str(CHART), "--namespace", "agents", "--kube-version", version, values=json.loads(values))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def pod(workload: dict[str, Any]) -> dict[str, Any]:
@@ -103,19 +102,18 @@ def test_helm_finds_no_mistake(values: dict[str, Any]) -> None:
 @pytest.mark.parametrize("version", KUBERNETES)
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
 def test_kubernetes_takes_every_object(values: dict[str, Any], version: str) -> None:
-    kubernetes_validate = pytest.importorskip("kubernetes_validate")
-    found = rendered(values, version)
+    found = rendered(values, f"{version}.0")
     assert len(found) > 10
-    for document in found.values():
-        kubernetes_validate.validate(document, version.removesuffix(".0"), strict=True)
+    assert {name: wrong for name, document in found.items() if (wrong := kubernetes_mistakes(version, document))} == {}
 
 
 def test_a_mistake_would_be_noticed() -> None:
-    kubernetes_validate = pytest.importorskip("kubernetes_validate")
     document = rendered()["StatefulSet/lp-luftpause-scheduler"]
     pod(document)["terminationGracePeriod"] = 30
-    with pytest.raises(Exception, match="terminationGracePeriod"):
-        kubernetes_validate.validate(document, "1.37", strict=True)
+    document["spec"]["replicas"] = "1"
+    (first, second) = kubernetes_mistakes("1.37", document)
+    assert "$.spec.replicas" in first + second
+    assert "terminationGracePeriod" in first + second
 
 
 def test_there_is_one_scheduler_and_never_a_second_during_an_update() -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.deploy.schemas import mistakes, schema
+
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", ".github/pull_request_template.md")
 FORMS = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
@@ -52,20 +54,23 @@ def test_there_are_forms_for_bugs_and_ideas_and_a_private_way_for_vulnerabilitie
     assert link["url"].endswith("/security/advisories/new")
 
 
-@pytest.mark.parametrize("path", [path for path in FORMS if path.name != "config.yml"], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
 def test_a_form_is_one_that_github_takes(path: Path) -> None:
-    """As GitHub's page on the syntax of issue forms says it."""
-    form = yaml.safe_load(path.read_text())
-    assert (
-        {"name", "description", "body"} <= set(form) <= {"name", "description", "body", "labels", "title", "assignees", "projects", "type"}
-    )
-    ids = [each["id"] for each in form["body"]]
-    assert len(ids) == len(set(ids))
-    for each in form["body"]:
-        assert each["type"] in {"textarea", "input", "checkboxes", "dropdown", "markdown"}
-        assert each["attributes"]["label"]
-        if each["type"] == "checkboxes":
-            assert all(set(option) <= {"label", "required"} for option in each["attributes"]["options"])
+    assert mistakes("issue-config" if path.name == "config.yml" else "issue-form", yaml.safe_load(path.read_text())) == []
+
+
+def test_a_form_with_a_mistake_would_be_noticed() -> None:
+    form = yaml.safe_load(FORMS[0].read_text())
+    del form["body"][0]["attributes"]["label"]
+    assert mistakes("issue-form", form)
+
+
+def test_the_registrys_entry_is_one_that_it_takes() -> None:
+    server = json.loads((ROOT / "server.json").read_text())
+    assert server["$schema"] == schema("mcp-server")["$id"]
+    assert mistakes("mcp-server", server) == []
+    assert mistakes("mcp-server", {**server, "name": "no namespace"})
+    assert mistakes("mcp-server", {**server, "description": "x" * 101})
 
 
 def test_the_registrys_entry_is_this_server() -> None:
