@@ -1,5 +1,6 @@
-"""What of an answer may tell of limits, so that it goes to the governor, and what stays with whoever called?"""
+"""What of an answer may tell of limits, so that it goes to the governor, and what does whoever called read about when to come again?"""
 
+import math
 import re
 import zlib
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ KEPT_BYTES_MAX: Final = 65_536  # of a refusal that is held back
 EXCERPT_BYTES_MAX: Final = 4_096
 LIMITS_MAX: Final = 64
 LIMIT_CHARS_MAX: Final = 1_024
+SDK_SECONDS_MAX: Final = 60.0  # clients' packages ignore a longer Retry-After and try again within seconds
 
 # All families that `quota.headers` reads. Credentials, cookies and the ids of requests are not among them.
 _LIMIT: Final = re.compile(r"date|.*(?:limit|quota|retry|trial-endpoint).*|x-error-message|anthropic-(?:priority|fast)-.*", re.IGNORECASE)
@@ -30,6 +32,15 @@ def limits_of(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
 def says_when(name: str) -> bool:
     """Does a header of this name say when to try again?"""
     return _RETRY.fullmatch(name) is not None
+
+
+def advice(seconds: float | None) -> list[tuple[str, str]]:
+    """Headers that put clients which retry by themselves into their window. None: no retry can help."""
+    never = [("x-should-retry", "false")]
+    if seconds is None:
+        return never
+    told = [("retry-after", str(max(1, math.ceil(seconds)))), ("retry-after-ms", str(max(1, math.ceil(seconds * 1000))))]
+    return told + never if seconds > SDK_SECONDS_MAX else told
 
 
 def excerpt_of(body: bytes, coding: str) -> str:

@@ -9,13 +9,12 @@ from luftpause.dataplane.answer_head import AnswerHead
 from luftpause.dataplane.proxy.headers import without_retry
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import CLOSE
+from luftpause.kit import quota_evidence
 from luftpause.kit.quota_port import NotNow, Refused
 
 if TYPE_CHECKING:
     from luftpause.dataplane.proxy.leg import Failure
 
-SDK_SECONDS_MAX: Final = 60.0  # clients' packages ignore a longer Retry-After and try again within seconds
-NO_RETRY: Final = b"x-should-retry: false\r\n"
 STATUSES: Final = {
     "unknown_target": 404, "target_removed": 404, "too_large": 413, "queue_full": 503, "out_of_credit": 402, "retry_budget": 429,
 }  # fmt: skip
@@ -35,11 +34,8 @@ def held(seconds: float) -> bytes:
 
 
 def advice(seconds: float | None) -> bytes:
-    """Header lines that put clients which retry by themselves into their window. None: no retry can help."""
-    if seconds is None:
-        return NO_RETRY
-    lines = b"retry-after: %d\r\nretry-after-ms: %d\r\n" % (max(1, math.ceil(seconds)), max(1, math.ceil(seconds * 1000)))
-    return lines + NO_RETRY if seconds > SDK_SECONDS_MAX else lines
+    """Header lines that say when to come again, or that no retry can help."""
+    return b"".join(f"{name}: {value}\r\n".encode() for name, value in quota_evidence.advice(seconds))
 
 
 def with_advice(lines: bytes, seconds: float | None) -> bytes:
@@ -61,7 +57,7 @@ def refused(target: str, answer: NotNow | Refused) -> tuple[Rejection, bytes]:
         rejection = Rejection(429, "quota_wait", message, retry_after_s=max(1, math.ceil(answer.retry_seconds)))
         return rejection, advice(answer.retry_seconds).partition(b"\r\n")[2]
     status = STATUSES.get(answer.code, 400)
-    return Rejection(status, answer.code, answer.message), b"" if status == 503 else NO_RETRY
+    return Rejection(status, answer.code, answer.message), b"" if status == 503 else advice(None)
 
 
 def lost(target: str, failure: "Failure", *, repeatable: bool) -> Rejection:
