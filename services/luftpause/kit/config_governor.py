@@ -142,10 +142,23 @@ class GovernedProxyConfig(Section):
     open: bool = Field(default=False, description="Serve it although no token is set.")
 
 
+class SharingConfig(Section):
+    """With a `store` that several nodes share."""
+
+    failure_mode: Literal["soft", "closed", "open"] = Field(
+        default="soft",
+        description="While the store is down: `soft` grants within a safe share (P2 waits, P1 at half rate), `closed` nothing, `open` all.",
+    )
+    safe_part: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.8, description="The part of its share of what is left that a node takes for safe then."
+    )
+
+
 class GovernorConfig(Section):
     store: str = Field(
         default="memory", description="`memory`: in the scheduler; `redis://host:port/db` (Redis or Valkey): shared by several nodes."
     )
+    sharing: SharingConfig = Field(default=SharingConfig(), description="What a node does with a `store` that others use too.")
     state: Path | None = Field(
         default=None, description="`memory`: file that the ledger is written to, so that it survives a restart of the scheduler."
     )

@@ -75,8 +75,7 @@ async def test_reports_of_all_nodes_count_in_one_ledger(redis: RedisServer, pref
         for one in (a, b):
             for _ in range(5):
                 one.report(await one.reserve())
-        held = [a.ask() for _ in range(3)]
-        await asyncio.gather(*held)
+        await asyncio.gather(a.ask(), a.ask(), b.ask())
         await eventually("both know of all", lambda: a.left() == b.left() == 87)
         b.report(await b.reserve(), samples=(Sample("core", 100, 40, 500),))
         waiting = a.ask(priority=2)

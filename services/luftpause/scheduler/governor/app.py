@@ -10,6 +10,7 @@ from luftpause.kit.config import Config
 from luftpause.scheduler.governor.host import Governor
 from luftpause.scheduler.governor.local import LocalPort
 from luftpause.scheduler.governor.server import QuotaServer
+from luftpause.scheduler.governor.store.configured import node_name, shared_store, sharing_settings
 from luftpause.scheduler.governor.targets import initial_state, specs_of
 from luftpause.scheduler.quota.events import TargetConfigured
 from luftpause.scheduler.quota.specs import TargetSpec
@@ -28,6 +29,8 @@ def governing(config: Config, tokens: Tokens | None = None, *, clock: Clock = mo
     """A governor with the targets that are configured, not running yet. Raises ConfigError."""
     own = config.governor
     governor = Governor(initial_state(own, clock()), clock=clock)
+    if own.store != "memory":
+        governor.share(shared_store(own), node=node_name(), settings=sharing_settings(own))
     port = LocalPort(governor, lease_seconds=own.lease_seconds, wait_seconds_max=own.wait_seconds_max)
     targets = _Targets(governor)
     targets.configure(config)

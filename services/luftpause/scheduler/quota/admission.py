@@ -194,7 +194,7 @@ def in_order(d: Draft) -> Iterator[tuple[Waiter, int, bool]]:
 
 def promotable(d: Draft) -> Waiter | None:
     """The P2 that ranks as P1: the oldest one if it has waited too long, else the first in order if P2's floor is due; one at a time."""
-    if not d.eldest or d.promoted or _starts_again(d):
+    if not d.eldest or d.promoted or _starts_again(d) or _declined(d):
         return None
     oldest = d.waiters[d.eldest.first()[1]]
     if d.unblocked - oldest.unblocked_at >= d.settings.promote_seconds - ledger.NEAR:
@@ -203,6 +203,11 @@ def promotable(d: Draft) -> Waiter | None:
         return None
     heads = [(line.heads.first(), line) for key, line in d.lines.items() if key[0] == CLASSES - 1]
     return head(d, min(heads, key=lambda one: one[0])[1])
+
+
+def _declined(d: Draft) -> bool:
+    """A shared store has lately had no room for whoever is last."""
+    return any(d.now < until[-1] for until in d.declined.values())
 
 
 def _starts_again(d: Draft) -> bool:

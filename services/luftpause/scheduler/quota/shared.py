@@ -41,7 +41,7 @@ def declined(d: Draft, event: GrantDeclined) -> None:
         d.floor_at = min(d.floor_at, d.now)
     if lease.waiter is not None:
         join(d, fitted(d, lease.waiter))
-    _shut_for(d, event.scope, rank_of(lease), d.now + event.retry_seconds)
+    _shut_for(d, event.scope, lease.priority, d.now + event.retry_seconds)
 
 
 def rank_of(lease: Lease) -> int:

@@ -207,7 +207,11 @@ class Answer(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Hint(Struct, frozen=True, gc=False):
-    """Something changed; the truth is asked for. `what`: blocked, closed or room; no target: hints may have been missed."""
+    """
+    Something changed; the truth is asked for. `what`: blocked, closed, room, or used (after nobody had called for a while).
+
+    No target: hints may have been missed.
+    """
 
     target: str = ""
     what: str = ""

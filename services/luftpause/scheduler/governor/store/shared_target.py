@@ -36,6 +36,7 @@ class SharedTarget:
         self.learning_until = -inf
         self.restoring = False
         self.beat_at = -inf
+        self.pause_seconds = 0.5  # until the next beat, if nobody calls here: longer, the longer nobody calls anywhere
         self.told_at = -inf
 
     @property

@@ -35,7 +35,7 @@ from luftpause.scheduler.quota.model import Lease, State, Target
 from luftpause.scheduler.quota.shared import rank_of
 
 BEAT_SECONDS: Final = 0.25  # so often the store hears who waits, and which leases last on
-SWEEP_SECONDS: Final = 30.0  # the same of targets that nobody uses
+SWEEP_SECONDS: Final = 30.0  # the same of targets that nobody uses, at most
 CLOSED_SECONDS: Final = 1.0
 HINT_SECONDS: Final = 0.02  # hints that come within it are one
 
@@ -225,7 +225,7 @@ class Sharing:
         if shared.safe is None:
             scopes = claims.without(target, shared.pending)
             shared.safe = SafeShare(scopes, shared.nodes, now, part=self._settings.safe_part)
-        refused = shared.safe.refused(lease.cost, rank_of(lease), now)
+        refused = shared.safe.refused(lease.cost, lease.priority, now)
         return None if refused is None else Declined(refused[0], refused[1], "safe_share")
 
     def _hear_of_others(self, shared: SharedTarget) -> None:
@@ -249,14 +249,15 @@ class Sharing:
             await asyncio.sleep(BEAT_SECONDS)
             for name, target in self._state().targets.items():
                 shared = self.link.of(name)
-                busy = bool(target.waiters or target.leases)
-                if self.link.down_since is None and self._clock() >= shared.beat_at + (0.0 if busy else SWEEP_SECONDS):
+                pause = 0.0 if target.waiters or target.leases else shared.pause_seconds
+                if self.link.down_since is None and self._clock() >= shared.beat_at + pause:
                     await self._beat(shared, target)
 
     async def _beat(self, shared: SharedTarget, target: Target) -> None:
-        shared.beat_at = self._clock()
+        shared.beat_at, seq = self._clock(), shared.known.seq if shared.known is not None else -1
         answer = await self.link.quietly(shared.name, Waiting(node=self._node, waiting=claims.waiting_of(target)))
         if answer is not None:
+            shared.pause_seconds = 2 * BEAT_SECONDS if answer.seq != seq else min(2 * shared.pause_seconds, SWEEP_SECONDS)
             self.link.told_core(shared, answer, anew=True)
             await self._renew(shared)
 
@@ -284,9 +285,9 @@ class Sharing:
                     self.link.start(self._look(name, hint))
 
     async def _look(self, name: str, hint: Hint) -> None:
-        """Ask how things stand, unless nobody here has a use for it."""
+        """Ask how things stand; of room only if somebody here waits for it."""
         await asyncio.sleep(HINT_SECONDS)
         self._hinted.discard(name)
         target = self._state().targets.get(name)
-        if target is not None and self.link.down_since is None and (target.waiters or target.leases or hint.what == "blocked"):
+        if target is not None and self.link.down_since is None and (target.waiters or hint.what != "room"):
             await self._beat(self.link.of(name), target)

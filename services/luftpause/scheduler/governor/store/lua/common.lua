@@ -11,6 +11,10 @@ local KEEP_MS = 604800000
 local FENCES_SKIPPED = 1048576
 local SCARCE_SECONDS = 1
 local HINT_SECONDS = 0.01
+local IDLE_SECONDS = 1
+local WAIT_SECONDS = 1 -- a node says every quarter of it who waits there
+local ALIVE_SECONDS = 5
+local CLOCKS_SECONDS = 2 -- so far a provider's clock, told in whole seconds, may be from ours
 
 local ask = cmsgpack.unpack(ARGV[1])
 local rules = ask.rules
@@ -72,7 +76,7 @@ end
 
 local knows = ask.epoch ~= ''
 if not meta then
-  meta = {epoch = '', was = '', seq = 0, fence = 0, learning_until = -INF, scarce_until = -INF, hint_at = -INF}
+  meta = {epoch = '', was = '', seq = 0, fence = 0, learning_until = -INF, scarce_until = -INF, hint_at = -INF, used_at = -INF}
   records['meta'] = meta
   begin_epoch(knows)
 elseif knows and ((ask.epoch == meta.epoch and ask.seq > meta.seq) or (ask.epoch ~= meta.epoch and ask.epoch ~= meta.was)) then
@@ -172,13 +176,19 @@ local function charge(name, units)
   touch('s:' .. name)
 end
 
+local function is_stale(sample, at) -- it is of a window that has ended
+  local scope = scope_of(sample.scope)
+  if not scope or scope.kind ~= 'fixed' or scope.reset_at >= INF or sample.reset_seconds < 0 then return false end
+  return at + sample.reset_seconds <= scope.reset_at - scope.window + CLOCKS_SECONDS
+end
+
 local function sampled(sample, granted, at)
   local scope = scope_of(sample.scope)
   if not scope then return false end
   if sample.limit > 0 then scope.limit = sample.limit end
   local fixed, reset = scope.kind == 'fixed', sample.reset_seconds
   local resets = reset >= 0 and at + reset or nil
-  if resets and resets <= now and reset > 0 then return false end -- of a window that is over
+  if is_stale(sample, at) or (resets and reset > 0 and resets <= now) then return sample.has_remaining end
   if sample.has_remaining and scope.kind ~= 'concurrent' then
     local shift = math.max(2, 0.02 * scope.window)
     local anew = fixed and resets and (scope.reset_at >= INF or resets > scope.reset_at + shift)
@@ -237,11 +247,16 @@ end
 
 -- ---- the answer
 
+local function waits(counts, seconds)
+  redis.call('HSET', WAITING, ask.node, cmsgpack.pack({counts = counts, until_ = now + seconds, alive = now + ALIVE_SECONDS}))
+end
+
 local function nodes()
-  local count, better = 0, {0, 0, 0}
+  local count, better, mine = 0, {0, 0, 0}, nil
   local all = redis.call('HGETALL', WAITING)
   for at = 1, #all, 2 do
     local one = cmsgpack.unpack(all[at + 1])
+    if all[at] == ask.node then mine = one end
     if one.alive > now then
       count = count + 1
       if all[at] ~= ask.node and one.until_ > now then
@@ -251,11 +266,11 @@ local function nodes()
       redis.call('HDEL', WAITING, all[at])
     end
   end
-  return math.max(1, count), better
-end
-
-local function waits(counts)
-  redis.call('HSET', WAITING, ask.node, cmsgpack.pack({counts = counts, until_ = now + 1, alive = now + 5}))
+  if not mine or mine.alive < now + ALIVE_SECONDS / 2 then
+    if not mine or mine.alive <= now then count = count + 1 end
+    waits(mine and mine.counts or {0, 0, 0}, mine and math.max(0, mine.until_ - now) or 0)
+  end
+  return count, better
 end
 
 local function reply(out)

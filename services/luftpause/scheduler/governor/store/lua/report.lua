@@ -38,10 +38,13 @@ elseif known and ask.number == 0 then
 end
 
 local told = {}
-local empty = {}
+local empty, stale = {}, 0
 for _, sample in ipairs(ask.samples) do
   if sampled(sample, known and lease.granted or -INF, at) then told[sample.scope] = true end
-  if sample.has_remaining and sample.remaining <= 0 and scope_of(sample.scope) then empty[#empty + 1] = sample.scope end
+  if sample.has_remaining and sample.remaining <= 0 and scope_of(sample.scope) then
+    empty[#empty + 1] = sample.scope
+    if is_stale(sample, at) then stale = stale + 1 end
+  end
 end
 
 if not known then
@@ -80,7 +83,9 @@ local function blocked()
   local strikes = now - breaker.limited_at < rules.forget and breaker.strikes or 0
   if telling then strikes = strikes + 1 end
   local wait = ask.wait_seconds
-  if wait < 0 or (telling and strikes > 1) then
+  if wait < 0 and #empty > 0 and stale == #empty then
+    wait = rules.capacity -- by the provider's clock the window has not ended yet
+  elseif wait < 0 or (telling and strikes > 1) then
     local penalty = strikes == 0 and ask.penalty.none or math.min(ask.penalty.first * 2 ^ math.min(strikes - 1, 32), ask.penalty.most)
     wait = math.max(wait, penalty)
   end

@@ -14,7 +14,7 @@ local rank = ask.rank
 
 local function refused(why, scope, retry)
   if why ~= 'better' and why ~= 'lost' then scarce_for(SCARCE_SECONDS) end
-  waits(ask.waiting)
+  waits(ask.waiting, WAIT_SECONDS)
   return reply({ok = false, why = why, scope = scope, retry_seconds = math.max(0.001, retry), nodes = count})
 end
 
@@ -77,4 +77,6 @@ if lease.probe then
   touch('breaker')
 end
 put_lease(lease)
+if now - meta.used_at > IDLE_SECONDS then hint('used', 0) end -- nodes where nobody calls look at it less and less
+meta.used_at = now
 return granted(lease)

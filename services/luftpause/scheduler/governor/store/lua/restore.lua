@@ -1,6 +1,10 @@
 -- A node brings what it has: leases that the store does not know, and, where the store has lost writes, what was left as the node saw it.
 
 for _, told in ipairs(ask.scopes) do configured(told) end
+for _, told in ipairs(ask.lost and ask.left or {}) do
+  local scope = scope_of(told.name)
+  if scope and scope.kind == 'fixed' and scope.reset_at >= INF and told.reset_seconds >= 0 then scope.reset_at = now + told.reset_seconds end
+end
 for _, one in ipairs(ask.leases) do
   local held = lease_of(one.want)
   if not held or held.fence ~= one.fence then
@@ -15,7 +19,6 @@ if ask.lost then
   for _, told in ipairs(ask.left) do
     local scope = scope_of(told.name)
     if scope and scope.kind ~= 'concurrent' then
-      if scope.kind == 'fixed' and scope.reset_at >= INF and told.reset_seconds >= 0 then scope.reset_at = now + told.reset_seconds end
       scope.remaining = math.min(scope.remaining, told.units + scope.out)
       touch('s:' .. told.name)
     end

@@ -2,5 +2,5 @@
 
 sweep(256)
 for _, told in ipairs(ask.scopes) do configured(told) end
-waits(ask.waiting)
+waits(ask.waiting, WAIT_SECONDS)
 return reply({ok = true, nodes = nodes()})
