@@ -54,9 +54,7 @@ def _stored(g: Guarded, lane: Lane, account: LaneAccount, *, goes_on: bool = Fal
     if goes_on or account.in_flight or account.waiting or account.paused_at >= 0:
         return replace(g, lanes=g.lanes.set(lane, account))
     g, account = _not_resident(g, account)
-    engine = g.engines.get(account.replica)
-    if engine is not None:
-        g = replace(g, engines=g.engines.set(account.replica, left_behind(engine, lane)))
+    g = _left(g, account.replica, lane)
     return replace(g, lanes=g.lanes.delete(lane)) if lane in g.lanes else g
 
 
@@ -117,7 +115,9 @@ def _new_lane(facts: Facts, turn: Turn) -> LaneAccount:
 def _left(g: Guarded, name: str, lane: Lane) -> Guarded:
     """Its run went elsewhere: the prefix there is of no use any more."""
     engine = g.engines.get(name)
-    return g if engine is None else replace(g, engines=g.engines.set(name, left_behind(engine, lane)))
+    if engine is None or (left := left_behind(engine, lane)) is engine:
+        return g
+    return replace(g, engines=g.engines.set(name, left))
 
 
 def _resident(g: Guarded, account: LaneAccount, flow: str) -> tuple[Guarded, LaneAccount]:

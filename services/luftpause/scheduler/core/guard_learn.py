@@ -6,7 +6,7 @@ from luftpause.scheduler.core.events import Usage
 from luftpause.scheduler.core.guard_model import Engine, Flying, Guarded, LaneAccount, Mean, Pauses, Words
 
 PAUSES_KEPT = 64  # of one tool
-TOOLS_MAX, CALLERS_MAX = 512, 4096  # beyond them what is new is not told apart
+TOOLS_MAX, CALLERS_MAX, MODELS_MAX = 512, 4096, 512  # beyond them what is new is not told apart
 OTHER_TOOLS = "\x1fothers"
 TOKENS_PER_BYTE = 0.25  # until a model has told its own
 PROMPT_TOKENS = 1000.0  # of a turn of which nothing is known
@@ -64,7 +64,7 @@ def with_lengths(g: Guarded, flying: Flying, lane: LaneAccount, turn_class: int,
     of_class = list(g.answers_of_class)
     of_class[2 * turn_class + later] = of_class[2 * turn_class + later].add(usage.completion)
     per_byte, results = g.tokens_per_byte, g.results
-    if body_bytes and usage.prompt:
+    if body_bytes and usage.prompt and (model in per_byte or len(per_byte) < MODELS_MAX):
         per_byte = per_byte.set(model, per_byte.get(model, Mean()).add(usage.prompt / body_bytes))
     if later and lane.context and usage.prompt >= lane.context:
         added = list(results)

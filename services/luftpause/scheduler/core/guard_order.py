@@ -75,14 +75,18 @@ def _moved_up(facts: Facts, g: Guarded, name: str) -> Guarded:
 
 
 def with_flow(g: Guarded, name: str, flow: FlowAccount) -> Guarded:
-    before = g.flows.get(name, NOBODY)
-    if flow.resident != before.resident and name not in g.touched:
-        g = replace(g, touched=(*g.touched, name))
-    if (flow.batch > 0) is not (before.batch > 0):
-        g = replace(g, batch_flows=g.batch_flows + (1 if flow.batch else -1))
+    before = g.flows.get(name)
+    resident, batch = (before.resident, before.batch) if before is not None else (0, 0)
+    flows, touched, batch_flows = g.flows, g.touched, g.batch_flows
+    if flow.resident != resident and name not in touched:
+        touched = (*touched, name)
+    if (flow.batch > 0) is not (batch > 0):
+        batch_flows += 1 if flow.batch else -1
     if flow.resident or flow.waiting:
-        return replace(g, flows=g.flows.set(name, flow))
-    return replace(g, flows=g.flows.delete(name)) if name in g.flows else g
+        flows = flows.set(name, flow)
+    elif before is not None:
+        flows = flows.delete(name)
+    return replace(g, flows=flows, touched=touched, batch_flows=batch_flows)
 
 
 def told(g: Guarded) -> Learned:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from luftpause.scheduler.core.guard_model import Engine, Lane, Paused, Prefix
 
 RUNNING_SHARE = 0.5  # of its answer a turn in flight has got, on average
+PREFIXES_MAX = 20_000  # of one engine: runs whose prompts are all shared and whose answers are short take next to no memory there, but here
 
 
 def room(engine: Engine) -> float:
@@ -26,8 +27,13 @@ def promised(engine: Engine) -> float:
 
 
 def put(engine: Engine, lane: Lane, number: int, tokens: float, coming: int) -> Engine:
-    """The newest prefix; one of the same lane is replaced."""
+    """
+    The newest prefix; one of the same lane is replaced. Where K is unknown nothing is ever pushed out: there only those are kept that runs
+    will come back for.
+    """
     engine = taken(engine, lane)
+    if coming < 0 and not engine.kv:
+        return engine
     prefix = Prefix(number, tokens, tokens, coming)
     return replace(
         engine, prefixes=engine.prefixes.set(lane, prefix), order=engine.order.add((number, lane)), cached=engine.cached + tokens,
@@ -51,6 +57,8 @@ def left_behind(engine: Engine, lane: Lane) -> Engine:
     prefix = engine.prefixes.get(lane)
     if prefix is None or prefix.coming < 0:
         return engine
+    if not engine.kv:
+        return taken(engine, lane)
     paused = _counted(engine.paused, prefix.coming, -1, -prefix.tokens)
     return replace(engine, prefixes=engine.prefixes.set(lane, replace(prefix, coming=-1)), paused=paused)
 
@@ -61,10 +69,10 @@ def cut(engine: Engine) -> tuple[Engine, list[Lane]]:
         return engine, []
     lost: list[Lane] = []
     excess = engine.cached - max(0.0, room(engine) - running(engine))
-    while excess > 0 and engine.order.size:
+    while engine.order.size and (excess > 0 or engine.order.size > PREFIXES_MAX):
         _, lane = engine.order.first()
         prefix = engine.prefixes[lane]
-        if prefix.tokens <= excess:
+        if prefix.tokens <= excess or excess <= 0:
             excess -= prefix.tokens
             engine = taken(engine, lane)
             lost.append(lane)

@@ -207,7 +207,8 @@ class Core:
     def ask(self, turn: str, tokens: int = 1000, turn_class: TurnClass = BATCH, **more: object) -> Decision:
         run = turn.partition(".")[0]
         fields = {"caller": run, "run": run, "body_bytes": 4 * tokens, "arrived": self.now} | more
-        event = TurnRequested(self.now, "d", turn, 1, run, "m", turn_class, **fields)  # pyright: ignore[reportArgumentType]
+        model = str(fields.pop("model", "m"))
+        event = TurnRequested(self.now, "d", turn, 1, run, model, turn_class, **fields)  # pyright: ignore[reportArgumentType]
         return next(each for each in self.tell(event) if isinstance(each, Place | Held) and each.turn == turn)
 
     def end(self, turn: str, tokens: int = 1000, *, paused: bool = True, seconds: float = 1.0) -> list[Decision]:
@@ -414,3 +415,39 @@ def test_a_caller_with_many_runs_there_waits_for_one_with_few() -> None:
     assert isinstance(core.ask("d.0", tokens=1000, caller="few"), Held)
     assert placed(core.end("a.0", paused=False)) == ["d.0"]
     assert placed(core.end("b.0", paused=False)) == ["c.0"]
+
+
+# ---- what it remembers is bounded -------------------------------------------------------------------------------
+
+
+def test_where_k_is_unknown_only_prefixes_that_runs_come_back_for_are_kept() -> None:
+    core = Core(kv_tokens=None)
+    for number in range(50):
+        core.ask(f"b{number}.0")
+        core.end(f"b{number}.0", paused=number == 0)
+    g: Guarded = core.state.policy_state
+    assert list(g.engines["a"].prefixes) == [("b0", "m")]
+    core.ask("b0.1")
+    core.end("b0.1", paused=False)
+    g = core.state.policy_state
+    assert not g.engines["a"].prefixes
+    assert not g.engines["a"].order
+    assert not g.engines["a"].cached
+
+
+def test_prefixes_that_take_next_to_no_memory_are_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shadow, "PREFIXES_MAX", 10)
+    core = Core(kv_tokens=1_000_000)
+    for number in range(50):
+        core.ask(f"b{number}.0", tokens=1)
+        core.end(f"b{number}.0", tokens=1, paused=False)
+    g: Guarded = core.state.policy_state
+    assert [lane for _, lane in g.engines["a"].order] == [(f"b{number}", "m") for number in range(40, 50)]
+
+
+def test_models_that_callers_invent_are_not_all_remembered() -> None:
+    core = Core(ReplicaSpec("a", "http://a", ("*",)), kv_tokens=None)
+    for number in range(learn.MODELS_MAX + 5):
+        core.ask(f"b{number}.0", model=f"m{number}")
+        core.end(f"b{number}.0", paused=False)
+    assert len(core.state.policy_state.tokens_per_byte) == learn.MODELS_MAX
