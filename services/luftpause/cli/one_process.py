@@ -49,7 +49,7 @@ async def run(config: Config, *, announce: Path | None = None, watcher: Watcher 
         follow = await stack.enter_async_context(scheduler_app.following(watcher, stop))
         scheduler = await stack.enter_async_context(scheduler_app.running(config))
         link = InProcessLink(config.dataplane.name, scheduler.host, scheduler.sessions, memory_seconds=config.dataplane.memory_seconds)
-        plane = plane_of(config, link, LinkMetrics(link.ledger, lambda: scheduler.host.waiting))
+        plane = plane_of(config, link, LinkMetrics(link.ledger, lambda: scheduler.host.waiting), quotas=scheduler.governing.port)
         link.join()
         await plane.start()
         follow(scheduler)

@@ -20,6 +20,7 @@ from luftpause.dataplane.link import SessionLink
 from luftpause.dataplane.metrics import LinkMetrics, LoopLag, PlaneMetrics
 from luftpause.dataplane.metrics_page import add_metrics
 from luftpause.dataplane.proxy.proxy import Governed, Proxy
+from luftpause.dataplane.quota_api import QuotaRoutes
 from luftpause.dataplane.relay import Relay
 from luftpause.dataplane.sweep import Sweep
 from luftpause.dataplane.turns import Scheduler
@@ -28,6 +29,8 @@ from luftpause.kit import auth
 from luftpause.kit.config import Config, DataplaneConfig
 from luftpause.kit.errors import ConfigError
 from luftpause.kit.logs import Log
+from luftpause.kit.quota_client import RemotePort
+from luftpause.kit.quota_port import QuotaPort
 from luftpause.kit.serve import announce as announce_to
 from luftpause.kit.serve import listen, stop_signals, url_of
 
@@ -42,9 +45,11 @@ log = Log("dataplane")
 async def serve(config: Config, *, announce: Path | None = None, worker: Worker | None = None) -> None:
     """Run the dataplane until SIGTERM or SIGINT; writes where it listens to `announce`. `worker`: it is one of several."""
     link = SessionLink(config.dataplane, config.auth)
-    plane = plane_of(config, link, LinkMetrics(link.ledger, lambda: link.facts_waiting), worker)
+    quotas = RemotePort(config.dataplane.scheduler, config.auth)
+    plane = plane_of(config, link, LinkMetrics(link.ledger, lambda: link.facts_waiting), worker, quotas=quotas)
     async with stop_signals() as stop:
         session = asyncio.create_task(link.run())
+        asking = asyncio.create_task(quotas.run())
         asked = asyncio.create_task(stop.asked.wait())
         try:
             await plane.start()
@@ -55,18 +60,27 @@ async def serve(config: Config, *, announce: Path | None = None, worker: Worker 
         finally:
             asked.cancel()
             await link.close()
-            session.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await session
+            for task in (session, asking):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
 
 
-def plane_of(config: Config, scheduler: Scheduler, metrics: Collector, worker: Worker | None = None) -> "Dataplane":
-    """A dataplane as it is configured, which shows `metrics` too. Raises ConfigError."""
+def plane_of(
+    config: Config, scheduler: Scheduler, metrics: Collector, worker: Worker | None = None, *, quotas: QuotaPort | None = None
+) -> "Dataplane":
+    """A dataplane as it is configured, which shows `metrics` too. Without `quotas` it has no `/v1/quota`. Raises ConfigError."""
     tokens = auth.tokens(config.auth.tokens_file)
     collectors = (metrics, ProcessCollector(registry=None))
     return Dataplane(
-        config.dataplane, scheduler, tokens, metrics_open=config.auth.metrics_open, collectors=collectors, worker=worker
-    )  # fmt: skip
+        config.dataplane,
+        scheduler,
+        tokens,
+        metrics_open=config.auth.metrics_open,
+        collectors=collectors,
+        worker=worker,
+        governed=Governed(config.governor, quotas) if quotas is not None else None,
+    )
 
 
 class Dataplane:
@@ -89,6 +103,9 @@ class Dataplane:
         self.relay = Relay(config, scheduler, self.sweep, _key(config))
         self.proxy = Proxy(self.relay, config, governed, self._tokens) if governed is not None else None
         api = make_api(scheduler, lambda: self.door.stopping)
+        self.quotas = QuotaRoutes(governed.config, governed.port) if governed is not None else None
+        if self.quotas is not None:
+            self.quotas.add_to(api)
         self.door = Door(
             config,
             self.sweep,
@@ -143,6 +160,8 @@ class Dataplane:
         """Refuse what is held, let streams finish for `stop_grace_seconds` or until `now`, then end them."""
         self.door.stopping = True
         self.relay.stop()
+        if self.quotas is not None:
+            self.quotas.stop()
         log.info("stopping", running=len(self.relay.turns), grace_seconds=self._config.stop_grace_seconds)
         ends = {asyncio.create_task(self.relay.emptied()), asyncio.create_task(now.wait())}
         await asyncio.wait(ends, timeout=self._config.stop_grace_seconds, return_when=asyncio.FIRST_COMPLETED)

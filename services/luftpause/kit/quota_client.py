@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final, cast
 
 import grpc
@@ -138,7 +138,7 @@ class RemotePort:
             raise QuotaUnavailableError(_why(reply))
         return reply.view
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncGenerator[bytes, None]:
         stream = self._connected()
         waiting: asyncio.Queue[pb.QuotaReply | None] = asyncio.Queue(EVENTS_WAITING_MAX)
         number = stream.watch(waiting)

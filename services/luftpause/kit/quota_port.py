@@ -3,7 +3,7 @@
 Leases are named by their `want`. Durations are seconds; nothing here is a moment. Expected refusals are values.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -125,6 +125,6 @@ class QuotaPort(Protocol):
         """The state of all targets, as JSON."""
         ...
 
-    def events(self) -> AsyncIterator[bytes]:
+    def events(self) -> AsyncGenerator[bytes, None]:
         """What the governor decides from now on, each as JSON; ends when the governor can't be reached any more."""
         ...

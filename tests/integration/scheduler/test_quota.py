@@ -66,7 +66,7 @@ async def test_all_questions_have_their_answers() -> None:
         assert isinstance(first, Granted)
         assert first.want == "a"
         assert 29 < first.expires_seconds <= 30
-        assert await reserve(port, "b") == NotNow(1.0, "waiting")
+        assert isinstance(await reserve(port, "b"), NotNow)
         assert isinstance(await port.renew("one", "a", first.fence), Renewed)
         assert await port.renew("one", "a", first.fence + 7) == Gone()
         assert await port.release("one", "a", first.fence) == Released()

@@ -4,7 +4,7 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from enum import Enum
 from math import inf
@@ -15,19 +15,20 @@ import msgspec
 
 from luftpause.kit.quota_port import Cost, Gone, Granted, NotNow, Refused, Released, Renewed, Reported
 from luftpause.scheduler.governor.host import Governor
+from luftpause.scheduler.governor.view import quotas
 from luftpause.scheduler.quota import headers as quota_headers
+from luftpause.scheduler.quota.advice import advice
 from luftpause.scheduler.quota.decisions import Decision, Grant, Refuse, RefuseCode
 from luftpause.scheduler.quota.events import AnswerReported, LeaseReleased, LeaseRenewed, LimitsObserved, QuotaWanted
 from luftpause.scheduler.quota.headers import Observation
-from luftpause.scheduler.quota.model import Lease
+from luftpause.scheduler.quota.model import STANDING, Lease
 from luftpause.scheduler.quota.profiles import call_cost
 
 EVENTS_WAITING_MAX: Final = 1_000  # of one listener; beyond it the oldest are left out
 SETTLING_SECONDS: Final = 0.5  # until a shared store has agreed, or not
 BODY_CHARS_MAX: Final = 8_192
-ASK_AGAIN_SECONDS: Final = 1.0
+ASK_AGAIN_SECONDS_MIN: Final = 0.01  # P0's window begins at 0: nobody asks in a circle
 ASK_AGAIN_SECONDS_MAX: Final = 3_600.0
-WINDOWS_SECONDS: Final = ((0.0, 0.5), (0.5, 3.5), (3.5, 9.5))  # after the end of a block, per class
 WAITING, BLOCKED, OUT_OF_CREDIT = "waiting", "blocked", "out_of_credit"
 MOMENTS: Final = frozenset({"until", "expires"})
 SECRET: Final = frozenset({"want", "fence"})
@@ -114,14 +115,12 @@ class LocalPort:
             self._governor.post(LeaseReleased(self._governor.now, *key, decision.fence))
 
     def _not_now(self, target: str, priority: int) -> NotNow:
-        """The call's window (pattern 6) where the target is blocked; else it may ask again, and wait, soon."""
-        known, now = self._governor.state.targets[target], self._governor.now
-        if known.breaker.open_until == inf:
+        """Its class's window (pattern 6) after the end of the block, or from now where there is none."""
+        state, now = self._governor.state, self._governor.now
+        seconds = advice(state, target, priority, self._random.random(), now=now)
+        if seconds == inf:
             return NotNow(ASK_AGAIN_SECONDS_MAX, OUT_OF_CREDIT)
-        window = WINDOWS_SECONDS[priority]
-        opens = known.breaker.open_until - now
-        seconds = opens + self._random.uniform(*window) if opens > 0 else ASK_AGAIN_SECONDS
-        return NotNow(seconds, BLOCKED if opens > 0 else WAITING)
+        return NotNow(max(seconds, ASK_AGAIN_SECONDS_MIN), BLOCKED if state.targets[target].breaker.mode in STANDING else WAITING)
 
     # ---- answers
 
@@ -196,9 +195,9 @@ class LocalPort:
     # ---- looking on
 
     async def view(self) -> bytes:
-        return msgspec.json.encode({"targets": []})
+        return msgspec.json.encode(quotas(self._governor))
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncGenerator[bytes, None]:
         waiting: asyncio.Queue[Decision] = asyncio.Queue(EVENTS_WAITING_MAX)
 
         def listen(decision: Decision) -> None:
