@@ -34,7 +34,7 @@ class Provider:
     """
     The ASGI app. `clock`: seconds, never going back; `epoch`: the time of day in seconds.
 
-    Within one event loop a call is judged and booked when its body is there, before its answer takes any time.
+    A call is judged and booked when its body is there, before its answer takes any time; the answer's headers tell of that moment.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Provider:
         self.refused: dict[str, int] = {}  # by reason
         self.charged: dict[str, float] = {}  # units of calls that were taken, by limit
         self.in_flight = 0
+        self.in_flight_at_first = 0  # when the first call was refused, that one too
         self._clock, self._epoch, self._began = clock, epoch, clock()
         self._random = Random(options.seed)
 
@@ -100,7 +101,14 @@ class Provider:
     def shown(self) -> Json:
         """The answer to GET /_fake; `remaining` per limit."""
         remaining = {limit.name: limit.remaining for limit in self._left()}
-        return {"taken": self.taken, "refused": self.refused, "charged": self.charged, "remaining": remaining, "inFlight": self.in_flight}
+        return {
+            "taken": self.taken,
+            "refused": self.refused,
+            "charged": self.charged,
+            "remaining": remaining,
+            "inFlight": self.in_flight,
+            "inFlightAtFirstRefusal": self.in_flight_at_first,
+        }
 
     # ---- calls --------------------------------------------------------------------------------------------------
 
@@ -109,9 +117,9 @@ class Provider:
         if refusal is not None:
             await self._refuse(send, refusal)
             return
-        number = self.taken
+        number, headers = self.taken, self._headers()
         await asyncio.sleep(self._latency())
-        await _reply(send, 200, {"id": number, "url": path}, self._headers())
+        await _reply(send, 200, {"id": number, "url": path}, headers)
 
     async def _model(self, send: Send, body: bytes, api: answers.Api) -> None:
         try:
@@ -131,7 +139,6 @@ class Provider:
             await self._stream(send, list(answers.parts(turn, number, said)), headers, seconds)
         else:
             await asyncio.sleep(seconds)
-            headers = self._headers()
         for name in self.family.settles:
             self.account.give_back(name, turn.tokens_max - said, self.now)
         if not turn.stream:
@@ -151,6 +158,7 @@ class Provider:
             for name, units in cost.items():
                 self.charged[name] = self.charged.get(name, 0.0) + units
             return None
+        self.in_flight_at_first = self.in_flight_at_first or self.in_flight
         self.refused[verdict.why] = self.refused.get(verdict.why, 0) + 1
         return self.family.refusal(self._told(verdict), self._left(), self._epoch(), asked)
 

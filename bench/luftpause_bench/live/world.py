@@ -73,6 +73,20 @@ class World:
         """The fake MCP server; its MCP URL."""
         return (await self._children.start(name, "fake-mcp", "--port", "0", *options))["mcp"]
 
+    async def provider(self, *options: str, name: str = "provider") -> str:
+        """A fake provider; its URL."""
+        return (await self._children.start(name, "fake-provider", "--port", "0", *options))["http"]
+
+    async def governor(self, section: Json, *, name: str = "governor") -> Plane:
+        """Scheduler and dataplane, each a process, with these settings of the governor and no replicas."""
+        config: Json = {"governor": section, "scheduler": {"grpc_port": 0, "http_port": 0}, "log": {"level": "warning"}}
+        first = await self._service(f"{name}-scheduler", "scheduler", config)
+        config["dataplane"] = {"port": 0, "name": name, "scheduler": first.at["grpc"]}
+        second = await self._service(f"{name}-dataplane", "dataplane", config)
+        await wait_until(f"{second.at['http']}/v1/quota", MODEL_SECONDS_MAX, what=f"{name} answers no questions about quotas")
+        pids = {"scheduler": first.process.pid, "dataplane": second.process.pid}
+        return Plane(second.at["http"], first.at["http"], pids)
+
     async def luftpause(
         self,
         engines: Sequence[str],

@@ -1,7 +1,8 @@
 """What becomes of a quota that nine agents share, and of those who can't wait?
 
 Real client packages, each as it comes or as its documentation shows, against the fake provider; the same agents through the governor. Time
-is virtual: clients, provider and governor run unchanged, only their clock jumps to what is due next.
+is virtual: clients, provider and governor run unchanged, only their clock jumps to what is due next. `--real` plays the
+incident over HTTP with real processes instead: five minutes for each policy.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from luftpause_bench.quota.bounds import Found, judge
 from luftpause_bench.quota.cells import Kept, play_all
 from luftpause_bench.quota.clients import CLIENTS, litellm_package
 from luftpause_bench.quota.governed import config
+from luftpause_bench.quota.over_http import main_real
 from luftpause_bench.quota.play import GOVERNED, POLICIES, Cell, Figures
 from luftpause_bench.quota.shown import drawing, tables
 from luftpause_bench.quota.workload import SCENES, Scene, smaller
@@ -27,7 +29,7 @@ from luftpause_bench.report import Report, cores, describe_versions, finish, par
 SEEDS: Final = 5
 FIRST_SEED: Final = 101
 LITELLM: Final = "LiteLLM Router"
-SEEDS_LITELLM: Final = 2  # it takes fifty times the CPU of the others
+SEEDS_LITELLM: Final = 1  # it takes fifty times the CPU of the others, and seeds hardly differ
 QUICK_TIMES: Final = 10
 SIMULATED: Final = "time, agents and the provider; clients and governor are real"
 
@@ -35,9 +37,11 @@ SIMULATED: Final = "time, agents and the provider; clients and governor are real
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 1 if a bound is missed."""
     options = _options(arguments)
+    policies = list(available(options.policies, quick=options.quick and options.policies == list(POLICIES)))
+    if options.real:
+        return main_real(options, policies)
     began = time.monotonic()
     scenes = [smaller(SCENES[name], QUICK_TIMES) if options.quick else SCENES[name] for name in options.scenes]
-    policies = list(available(options.policies, quick=options.quick and options.policies == list(POLICIES)))
     cells = [Cell(scene, policy, seed) for scene in scenes for policy in policies for seed in _seeds(options, policy)]
     found = _played(cells, Kept(options.results / "cells" / "quota.jsonl", fresh=options.fresh), options.jobs)
     part = bool(options.quick or set(options.scenes) < set(SCENES) or set(options.policies) < set(POLICIES) or options.seeds < SEEDS)
@@ -61,7 +65,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     made.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES), metavar="NAME", help=f"of {', '.join(POLICIES)}")
     made.add_argument("--jobs", type=int, default=cores(), metavar="N", help="processes; one per core by default")
     made.add_argument("--fresh", action="store_true", help="play all cells, those too that were played before")
+    made.add_argument("--real", action="store_true", help="the incident over HTTP with real processes, an hour in two minutes")
+    made.add_argument("--minutes", type=float, help="of --real, for each policy: 5, or 0.5 with --quick")
+    made.add_argument("--at-once", type=int, default=8, metavar="N", help="of --real: so many policies beside each other; all by default")
     options = made.parse_args(arguments)
+    options.minutes = options.minutes or (0.5 if options.quick else 5.0)
     options.seeds = options.seeds or (1 if options.quick else SEEDS)
     return options
 

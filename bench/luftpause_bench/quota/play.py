@@ -4,6 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Sequence
+from email.utils import formatdate
 from statistics import fmean
 from typing import Any, Final
 
@@ -63,7 +64,7 @@ class Figures(Struct, frozen=True):
 
 
 class Traffic:
-    """The provider as seen from the network: when what was sent, refused and served."""
+    """The provider as seen from the network: when what was sent, refused and served. Answers have a Date, as every server's."""
 
     def __init__(self, app: ASGIApp, clock: Any) -> None:
         self._app, self._clock = app, clock
@@ -81,6 +82,7 @@ class Traffic:
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._answered(message["status"], sent)
+                message["headers"].append((b"date", formatdate(time.time(), usegmt=True).encode()))
             await send(message)
 
         try:
@@ -132,21 +134,27 @@ async def _played(cell: Cell) -> Figures:
         await client.close()
         if watched is not None:
             await watched.close()
-    return figures(scene, calls, traffic, client, watched.probes if watched else 0)
+    return figures_of(
+        scene, calls, client, sent=traffic.sent, refused=len(traffic.refused), in_flight_at_first=traffic.in_flight_at_first,
+        probes=watched.probes if watched else 0, recovery=traffic.recovery(scene.seconds),
+    )  # fmt: skip
 
 
-def figures(scene: Scene, calls: Sequence[Noted], traffic: Traffic, client: Client, probes: int) -> Figures:
+def figures_of(
+    scene: Scene, calls: Sequence[Noted], client: Client, *, sent: int, refused: int, in_flight_at_first: int, probes: int,
+    recovery: float | None,
+) -> Figures:  # fmt: skip
     holds = sorted(getattr(client, "holds", ()))
     served = [each for each in calls if each.ended == "served"]
     of_agents = [sum(each.call.agent == agent.name for each in served) for agent in scene.agents if agent.priority == 1]
     return Figures(
         classes=tuple(_of_class(scene, calls, priority) for priority in range(CLASSES)),
-        sent=traffic.sent,
-        refused=len(traffic.refused),
-        in_flight_at_first=traffic.in_flight_at_first,
+        sent=sent,
+        refused=refused,
+        in_flight_at_first=in_flight_at_first,
         probes=probes,
         goodput=sum(each.call.tokens for each in served) / scene.capacity,
-        recovery=traffic.recovery(scene.seconds),
+        recovery=recovery,
         fairness=_jain(of_agents),
         hold_p50=_part(holds, 0.50) if holds else None,
         hold_max=holds[-1] if holds else None,

@@ -8,10 +8,12 @@ import time
 from itertools import pairwise
 
 import anyio
+import httpx
 import pytest
 from msgspec.structs import replace
 
-from luftpause_bench.quota import virtual_time
+from luftpause.kit.config_governor import GovernorConfig
+from luftpause_bench.quota import over_http, virtual_time
 from luftpause_bench.quota.bounds import judge
 from luftpause_bench.quota.cells import Kept
 from luftpause_bench.quota.clients import CLIENTS, told_wait
@@ -164,8 +166,6 @@ def test_where_nothing_is_scarce_the_governor_holds_nobody() -> None:
 
 
 def test_a_careful_client_reads_retry_after_else_the_reset_of_what_is_used_up() -> None:
-    import httpx
-
     def response(**headers: str) -> httpx.Response:
         return httpx.Response(429, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
@@ -224,3 +224,25 @@ def test_tables_and_kept_cells_tell_what_was_played(tmp_path) -> None:
     assert [row[0] for row in who.rows] == ["full jitter"]
     assert who.rows[0][6] == 2.0
     assert how.rows[0][1] == 2
+
+
+def test_over_http_the_governors_windows_are_as_much_shorter_as_the_providers() -> None:
+    scene, target = over_http.scene_of(5), over_http.section(GOVERNOR)["targets"]["provider"]
+    core, points = target["scopes"]
+    details = scene.provider.details()
+    assert core["limit"] == details.limits[0].limit == scene.quota == 500
+    assert core["window_seconds"] == details.limits[0].window_seconds / over_http.SPEED == 120
+    assert details.hidden is not None
+    assert points["limit"] * (points["burst"] + 1) == details.hidden.calls
+    assert scene.capacity == 2.5 * 500
+    assert scene.wanted(0) == 30 * 2 * 6
+    GovernorConfig.model_validate(over_http.section(GOVERNOR))
+
+
+def test_over_http_others_must_be_as_much_worse_as_in_virtual_time() -> None:
+    def missed_of(**others: Figures) -> list[str]:
+        found = {GOVERNOR: figures(p99=1.0)} | {name.replace("_", " "): each for name, each in others.items()}
+        return [bound.name.partition(":")[0] for bound in over_http.judged(found) if not bound.held]
+
+    assert missed_of(full_jitter=figures(p99=3.1), tenacity=figures(served=4, failed=6)) == []
+    assert missed_of(full_jitter=figures(p99=2.9), tenacity=figures(failed=4)) == ["full jitter", "tenacity"]

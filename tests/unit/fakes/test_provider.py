@@ -55,6 +55,7 @@ async def test_github_refuses_who_is_too_fast_and_charges_for_it() -> None:
         "charged": {"core": 3.0},
         "remaining": {"core": 95.0},
         "inFlight": 1,
+        "inFlightAtFirstRefusal": 1,
     }
 
 

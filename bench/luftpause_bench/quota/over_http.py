@@ -1,0 +1,216 @@
+"""Does the incident look the same over HTTP, with real processes and in real time?
+
+The provider's hour takes two minutes and its penalties are as much shorter, and it tells them so; so are the agents' rounds, and the limits
+in the governor's configuration. Not shorter: answers, the clients' own back-offs, and the governor's constants. Quota and calls are a
+tenth, so that two cores carry all policies at once.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Final
+
+import httpx
+import orjson
+from msgspec.structs import replace
+
+from luftpause.kit.errors import LuftpauseError
+from luftpause.kit.quota_port import Cost, Granted, NotNow, Refused, Reported
+from luftpause_bench.live.world import World, run
+from luftpause_bench.quota.bounds import P0_SECONDS_MAX, p0_served
+from luftpause_bench.quota.clients import CLIENTS, Way
+from luftpause_bench.quota.crew import Call, Client, Crew
+from luftpause_bench.quota.governed import TARGET, Governed
+from luftpause_bench.quota.play import ARTICLE, GOVERNED, GOVERNOR, Figures, figures_of
+from luftpause_bench.quota.shown import drawing, tables
+from luftpause_bench.quota.workload import GITHUB, Scene, smaller
+from luftpause_bench.report import Bound, Report, at_least, at_most, describe_versions, finish
+
+SPEED: Final = 30.0
+TIMES: Final = 10  # smaller than the incident
+POLL_SECONDS: Final = 30.0
+LIMITS: Final = httpx.Limits(max_connections=200, max_keepalive_connections=200, keepalive_expiry=2)
+TRIES: Final = 5
+WORSE: Final = 3.0  # so many times P0's p99 with the governor, or half of P0's calls failed
+SIMULATED: Final = "agents, and a provider whose hour takes two minutes; back-offs of clients are not shorter"
+
+
+def scene_of(minutes: float) -> Scene:
+    seconds, incident = minutes * 60, smaller(GITHUB, TIMES)
+    agents = tuple(replace(agent, round_seconds=agent.round_seconds / SPEED) for agent in incident.agents)
+    about = "A tenth of the incident over HTTP, an hour in two minutes."
+    return replace(incident, name="github over HTTP", about=about, agents=agents, seconds=seconds, windows=seconds * SPEED / 3_600)
+
+
+def section(policy: str) -> dict[str, Any]:
+    """The `governor:` section: GitHub's limits, in windows that are as much shorter."""
+    scopes = [
+        {"name": "core", "kind": "fixed", "limit": GITHUB.quota / TIMES, "window_seconds": 3_600 / SPEED, "counts": ["requests"]},
+        {
+            "name": "points", "kind": "bucket", "limit": 300 / TIMES, "window_seconds": 60 / SPEED, "burst": 2, "protect": [0, 0, 0.05],
+            "counts": ["points", "requests"],
+        },
+    ]  # fmt: skip
+    target: dict[str, Any] = {"profile": "github", "scopes": scopes, "penalty_seconds": 60 / SPEED}
+    if not GOVERNED[policy][0]:
+        target = {"profile": "auto"}
+    return {"policy": GOVERNED[policy][1], "targets": {TARGET: target}, "callers": {"*": {"may_claim": True}}}
+
+
+class OverHttp(Way):
+    """Connections that the provider closed while they were idle cost a try that nobody counts, as in the SDKs."""
+
+    def http(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=60, limits=LIMITS)
+
+    async def send(self, http: httpx.AsyncClient, call: Call) -> httpx.Response:
+        for _ in range(TRIES - 1):
+            with contextlib.suppress(httpx.TransportError):
+                return await super().send(http, call)
+        return await super().send(http, call)
+
+
+class Wire:
+    """The governor behind `/v1/quota/…` of a dataplane, as any agent asks it."""
+
+    def __init__(self, url: str) -> None:
+        self._http = httpx.AsyncClient(base_url=url, trust_env=False, timeout=POLL_SECONDS + 30, limits=LIMITS)
+
+    async def reserve(
+        self, target: str, want: str, *, caller: str, priority: int, cost: Cost | None = None, lease_seconds: float | None = None,
+        wait_seconds: float = 0.0, retry: bool = False,
+    ) -> Granted | NotNow | Refused:  # fmt: skip
+        asked = {
+            "lease": want,
+            "cost": dict(cost or {}),
+            "caller": caller,
+            "priority": priority,
+            "waitMs": 1000 * min(wait_seconds, POLL_SECONDS),
+            "leaseMs": 1000 * (lease_seconds or 60),
+            "retry": retry,
+        }
+        answer = await self._http.post(f"/v1/quota/{target}/reserve", json=asked)
+        told = answer.json()
+        if answer.is_success:
+            return Granted(want, told["fence"], told["expiresMs"] / 1000, told["level"])
+        if "retryMs" in told["error"]:
+            return NotNow(told["error"]["retryMs"] / 1000, told["error"]["reason"])
+        return Refused(told["error"]["code"], told["error"]["message"])
+
+    async def report(
+        self, target: str, want: str, fence: int, *, status: int | None, headers: Mapping[str, str], body_excerpt: str = "",
+        actual: Cost | None = None,
+    ) -> Reported:  # fmt: skip
+        told: dict[str, Any] = {"lease": want, "fence": fence, "status": status, "headers": dict(headers), "body": body_excerpt}
+        if actual is not None:
+            told["actual"] = dict(actual)
+        answer = await self._http.post(f"/v1/quota/{target}/report", json=told)
+        if not answer.is_success:
+            raise LuftpauseError(f"a report was refused: {answer.text[:300]}", code="report_refused")
+        return Reported(answer.json()["settled"], answer.json()["limited"])
+
+    @contextlib.asynccontextmanager
+    async def counting(self) -> AsyncGenerator[Counter[str]]:
+        """What the governor decides meanwhile, by kind."""
+        seen: Counter[str] = Counter()
+        listening = asyncio.ensure_future(self._listen(seen))
+        try:
+            yield seen
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+    async def _listen(self, seen: Counter[str]) -> None:
+        async with self._http.stream("GET", "/v1/quota/events", timeout=None) as stream:
+            async for line in stream.aiter_lines():
+                if line.startswith("data: "):
+                    seen[str(orjson.loads(line[6:]).get("event"))] += 1
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+
+def main_real(options: argparse.Namespace, policies: Sequence[str]) -> int:
+    """Exit status: 1 if a bound is missed."""
+    began = time.monotonic()
+    scene = scene_of(options.minutes)
+    found = run(lambda world: measure(world, scene, policies, options.at_once))
+    of = {(scene.name, policy): [figures] for policy, figures in found.items()}
+    parameters = {"minutes": options.minutes, "speed": SPEED, "at_once": options.at_once, "governor": section(GOVERNOR)}
+    versions = describe_versions("httpx", "tenacity", "openai", "litellm")
+    part = options.quick or GOVERNOR not in found
+    report = Report(
+        "quota_http",
+        SIMULATED,
+        parameters,
+        (1,),
+        tables(scene, policies, of),
+        judged(found),
+        time.monotonic() - began,
+        part,
+        versions=versions,
+    )
+    return finish(report, options, drawing([scene], policies, of))
+
+
+async def measure(world: World, scene: Scene, policies: Sequence[str], at_once: int) -> dict[str, Figures]:
+    """One figure per policy; `at_once` of them are played beside each other, each with a provider and a governor of its own."""
+    found: dict[str, Figures] = {}
+    for first in range(0, len(policies), at_once):
+        group = policies[first : first + at_once]
+        found |= dict(zip(group, await asyncio.gather(*(_play(world, scene, policy) for policy in group)), strict=True))
+    return found
+
+
+async def _play(world: World, scene: Scene, policy: str) -> Figures:
+    name = policy.replace(" ", "-").replace(",", "")
+    limits = ("--quota", f"{scene.quota:g}", "--per-minute", str(scene.provider.per_minute))
+    options = ("--family", "github", "--speed", f"{SPEED:g}", "--refusal-status", "429", "--seed", "1", *limits)
+    way = OverHttp(scene, url=await world.provider(*options, name=f"provider-{name}"))
+    async with contextlib.AsyncExitStack() as stack:
+        seen: Counter[str] = Counter()
+        if policy in GOVERNED:
+            plane = await world.governor(section(policy), name=name)
+            wire = Wire(plane.http)
+            stack.push_async_callback(wire.close)
+            seen = await stack.enter_async_context(wire.counting())
+            client: Client = Governed(way, wire, "github")
+        else:
+            client = CLIENTS[policy](way, 1)
+        stack.push_async_callback(client.close)
+        calls = await Crew(scene, client, 1).play()
+        async with httpx.AsyncClient(trust_env=False) as http:
+            shown = (await http.get(f"{way.url}/_fake")).json()
+    refused = sum(shown["refused"].values())
+    probes = sum(count for name, count in seen.items() if name.lower().replace("_", "") == "halfopened")
+    return figures_of(
+        scene, calls, client, sent=shown["taken"] + refused, refused=refused, in_flight_at_first=shown["inFlightAtFirstRefusal"],
+        probes=probes, recovery=None,
+    )  # fmt: skip
+
+
+def judged(found: Mapping[str, Figures]) -> tuple[Bound, ...]:
+    """The order of policies must be that of virtual time."""
+    ours = found.get(GOVERNOR)
+    if ours is None:
+        return ()
+    bounds = [
+        at_most("p99 of P0, s", ours.classes[0].p99, P0_SECONDS_MAX),
+        at_least("P0 calls served, of those wanted", p0_served(ours), 1.0),
+        at_most("refused, of those in flight at the first refusal and probes", ours.refused, ours.in_flight_at_first + ours.probes),
+    ]
+    bounds += [
+        at_least(f"{policy}: p99 of P0 against the governor's / {WORSE:g}, or failed P0 calls / half of them", _worse(each, ours), 1.0)
+        for policy, each in found.items()
+        if policy in CLIENTS or policy == ARTICLE
+    ]
+    return tuple(bounds)
+
+
+def _worse(figures: Figures, ours: Figures) -> float:
+    p0 = figures.classes[0]
+    failed = p0.failed / max(1, p0.served + p0.failed + p0.open)
+    return max(p0.p99 / ours.classes[0].p99 / WORSE, failed / 0.5)
