@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from luftpause.dataplane import lifeline
 from luftpause.dataplane.answer_head import Heads
 from luftpause.dataplane.connection import Connection, Receiver
 from luftpause.dataplane.flows import Flow, Flows
@@ -110,7 +111,8 @@ class Connecting:
             if receiver is not None:
                 receiver.unreachable(_reason(error))
             return
-        connection = task.result()[1]
+        transport, connection = task.result()
+        lifeline.watch(transport, self._pool.config.engine_lost_seconds)
         if receiver is not None and connection.usable:
             connection.send(self._out, receiver)
         elif receiver is not None:

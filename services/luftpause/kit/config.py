@@ -209,6 +209,9 @@ class DataplaneConfig(Section):
         default=0.5, description="After an engine could not be reached another one must be found within this, else 502."
     )
     first_byte_seconds: Seconds = Field(default=600, description="An engine has this long to begin its answer.")
+    engine_lost_seconds: Seconds = Field(
+        default=15, description="A connection whose other machine acknowledges nothing for this long is lost; 0: as the system does."
+    )
     idle_seconds: Seconds = Field(default=300, description="An answer may be silent this long.")
     half_close_seconds: Seconds = Field(default=60, description="A client that closed its side without a further sign is gone after this.")
     slow_reader_seconds: Seconds = Field(default=300, description="A client that takes no byte for this long is dropped.")

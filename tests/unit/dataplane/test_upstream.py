@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from luftpause.dataplane import lifeline
 from luftpause.dataplane.answer_head import AnswerHead
 from luftpause.dataplane.flows import Flow
 from luftpause.dataplane.sweep import Sweep
@@ -184,3 +185,15 @@ async def test_one_that_leaves_waits_no_more(monkeypatch: pytest.MonkeyPatch) ->
         pool.send(request("gone"), gone)
         gone.upstream.abort()
         assert not pool.waiting
+
+
+async def test_a_connection_is_given_up_when_its_machine_says_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = list[float]()
+    monkeypatch.setattr(lifeline, "watch", lambda _transport, seconds: watched.append(seconds))
+    engine = Engine()
+    engine.answers.release()
+    async with pool_of(engine, engine_lost_seconds=7) as pool:
+        asking = Asking()
+        pool.send(request("x"), asking)
+        assert await answered(asking) == ["x"]
+    assert watched == [7]
