@@ -20,17 +20,26 @@ class Oracle:
         self.sequential = target.cascade.until > state.now
 
     def next(self) -> Waiter | None:
-        """The first in order that may go."""
-        closed: set[str] = set()
+        """
+        The first in order that may go.
+
+        Nobody passes one who waits for the same scope, but for owners of shares within their own where it waits for what is kept for them.
+        """
+        closed, kept, lines = set[str](), set[str](), set[tuple[int, tuple[str, ...], str]]()
         for rank, waiter in self.ranked():
-            if closed & set(waiter.scopes):
+            line = (waiter.priority, waiter.scopes, waiter.caller)
+            if closed & set(waiter.scopes) or line in lines:
+                continue
+            lines.add(line)
+            if any(not self.entitled(self.t.scopes[name], waiter.caller, units) for name, units in waiter.cost if name in kept):
                 continue
             way = self.in_the_way(waiter, rank)
             if way is None:
                 return waiter
-            if way == "":
+            name, why = way
+            if not name:
                 return None
-            closed.add(way)
+            (kept if why == "kept" else closed).add(name)
         return None
 
     def ranked(self) -> list[tuple[int, Waiter]]:
@@ -50,6 +59,7 @@ class Oracle:
     def promoted(self, background: list[Waiter]) -> Waiter | None:
         b = self.t.breaker
         soon = (b.mode is Mode.HALF_OPEN or b.window < inf) and self.now < b.open_until + self.settings.exclusive_seconds[2]
+        soon = soon or self.now < self.t.learning_until
         if not background or soon or any(lease.promoted for lease in self.leases):
             return None
         oldest = min(background, key=lambda waiter: waiter.number)
@@ -57,18 +67,19 @@ class Oracle:
             return oldest
         return background[0] if self.now >= self.t.floor_at else None
 
-    def in_the_way(self, waiter: Waiter, rank: int) -> str | None:
-        """The scope that refuses it, empty: the target does; None: nothing."""
+    def in_the_way(self, waiter: Waiter, rank: int) -> tuple[str, str] | None:
+        """The scope that refuses it and why, empty: the target does; None: nothing."""
         if self.target_closed(rank):
-            return ""
+            return "", "target"
         for name, units in sorted(waiter.cost):
-            if self.scope_closed(self.t.scopes[name], name, units, rank):
-                return name
+            why = self.scope_closed(self.t.scopes[name], name, units, rank, waiter.caller)
+            if why:
+                return name, why
         return None
 
     def target_closed(self, rank: int) -> bool:
         b, flying = self.t.breaker, len(self.leases)
-        if b.mode in {Mode.OPEN, Mode.DISABLED}:
+        if b.mode in {Mode.OPEN, Mode.DISABLED} or (rank == 2 and self.now < self.t.learning_until):
             return True
         probing = b.mode is Mode.HALF_OPEN
         if (probing or b.window < inf) and self.now < b.open_until + self.settings.exclusive_seconds[rank]:
@@ -81,21 +92,60 @@ class Oracle:
     def out(self, name: str) -> float:
         return sum(dict(lease.cost).get(name, 0.0) for lease in self.leases)
 
-    def scope_closed(self, s: Scope, name: str, units: float, rank: int) -> bool:
+    def scope_closed(self, s: Scope, name: str, units: float, rank: int, caller: str) -> str:
+        """Why; empty: it is open."""
         if self.now < s.blocked_until:
-            return True
+            return "blocked"
         if s.spec.kind == "concurrent":
-            return s.limit - self.out(name) < units - NEAR
-        cap = s.limit * (s.spec.burst if s.spec.kind == "bucket" else 1)
+            return "full" if s.limit - self.out(name) < units - NEAR else ""
+        cap = self.capacity(s)
         free = s.remaining - self.out(name)
-        if free < min(units, cap) + min(self.headroom(s, cap, rank), max(0.0, cap - units)) - NEAR:
-            return True
+        most = max(0.0, cap - units)
+        headroom = self.headroom(s, cap, rank)
+        if free < min(units, cap) + min(headroom, most) - NEAR:
+            return "room"
+        kept = self.kept(s, caller, rank) if rank and not self.entitled(s, caller, units) else 0.0
+        if free < min(units, cap) + min(headroom + kept, most) - NEAR:
+            return "kept"
         health = self.health(s, cap, free)
         if rank == 2 and (
             health < s.spec.red or (health < self.settings.yield_health and self.forecast(s, (0, 1)) * max(self.rest(s), 1) >= 1)
         ):
-            return True
-        return rank > 0 and s.spec.kind == "fixed" and health < s.spec.green and self.now < s.paced[rank]
+            return "red"
+        return "pace" if rank > 0 and s.spec.kind == "fixed" and health < s.spec.green and self.now < s.paced[rank] else ""
+
+    def capacity(self, s: Scope) -> float:
+        return s.limit * (s.spec.burst if s.spec.kind == "bucket" else 1)
+
+    # ---- reservations
+
+    def used(self, s: Scope, owner: str) -> float:
+        share = s.shares.get(owner)
+        if share is None:
+            return 0.0
+        return share.used if s.spec.kind == "fixed" else share.used * exp(-(self.now - share.used_at) / s.spec.window_seconds)
+
+    def entitled(self, s: Scope, caller: str, units: float) -> bool:
+        share = dict(self.t.spec.reservations).get(caller, 0.0)
+        return share > 0 and self.used(s, caller) + units <= share * s.limit + NEAR
+
+    def kept(self, s: Scope, caller: str, rank: int) -> float:
+        """What owners of shares still want of them, in classes that are not worse: until the window ends, or in the seconds ahead."""
+        total, tau = 0.0, max(60.0, s.spec.window_seconds / 6)
+        for owner, part in self.t.spec.reservations:
+            if owner == caller or owner not in s.shares:
+                continue
+            share = s.shares[owner]
+            wanted = sum(share.demand[1 : rank + 1]) * exp(-(self.now - share.demand_at) / tau) / tau
+            rest = max(0.0, part * s.limit - self.used(s, owner))
+            if s.spec.kind == "fixed":
+                total += min(rest, wanted * self.rest(s))
+            else:
+                seconds = self.settings.forecast_seconds
+                total += min(rest, part * s.limit * seconds / s.spec.window_seconds, wanted * seconds)
+        return total
+
+    # ---- forecasts
 
     def rest(self, s: Scope) -> float:
         return s.reset_at - self.now if s.spec.kind == "fixed" and s.reset_at < inf else s.spec.window_seconds

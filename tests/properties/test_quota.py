@@ -28,7 +28,7 @@ from luftpause.scheduler.quota.events import (
     Tick,
 )  # fmt: skip
 from luftpause.scheduler.quota.headers import LimitKind
-from luftpause.scheduler.quota.model import Light, Mode, Settings, State, Target
+from luftpause.scheduler.quota.model import Light, Mode, Scope, Settings, State, Target
 from luftpause.scheduler.quota.samples import Sample
 from luftpause.scheduler.quota.specs import ScopeSpec, TargetSpec
 from tests.properties.quota_oracle import Oracle
@@ -40,7 +40,10 @@ SPEC = TargetSpec(
         ScopeSpec("tok", "bucket", 3_000, 60, charge="reserved", burst=0.5),
         ScopeSpec("conc", "concurrent", 4, 1),
     ),
+    reservations=(("c0", 0.3), ("c1", 0.2)),
 )
+TARGETS = (SPEC, replace(SPEC, reservations=()), replace(SPEC, reservations=(("c2", 0.9),)))
+WANTS_ALL = (("conc", 1.0), ("req", 1.0), ("tok", 10.0))
 SETTINGS = Settings(promote_seconds=20.0, penalty_seconds_max=60.0, steps_max=1)
 WORKFLOWS = {"work": ["c3", "c1", "c0"]}
 NEAR = 1e-6
@@ -118,6 +121,7 @@ class Quotas(RuleBasedStateMachine):
         was, now = before.targets["t"], self.state.now
         lease = self.target.leases[grant.want]
         rank = 1 if lease.promoted else lease.priority
+        oracle = Oracle(before, was)
         assert now >= self.block_end, "I3: no grant before the end of the block"
         if was.breaker.mode is Mode.HALF_OPEN or was.breaker.window < inf:
             assert now >= was.breaker.open_until + (0.0, 0.5, 3.5)[lease.priority], "I8: the windows of the classes"
@@ -126,10 +130,21 @@ class Quotas(RuleBasedStateMachine):
             assert ledger.left(self.target.scopes[name]) >= -NEAR or full, "I1: nothing is overdrawn"
             if rank == 2 and name != "conc":
                 assert ledger.light(was.scopes[name], now) is not Light.RED, "I2: P2 parks in the red"
+            if rank and name != "conc" and not full:
+                self.check_headroom(oracle, was.scopes[name], name, units, rank, lease.caller)
+        if was.cascade.until > now:
+            assert not was.leases, "R10: one at a time"
         better = [waiter for waiter in was.waiters.values() if waiter.priority < rank]
-        oracle = Oracle(before, was)
         assert all(oracle.in_the_way(waiter, waiter.priority) is not None or set(waiter.scopes) != set(lease_scopes(lease.cost))
                    for waiter in heads(better)), "I7: no better one that may go waits"  # fmt: skip
+
+    def check_headroom(self, oracle: Oracle, scope: Scope, name: str, units: float, rank: int, caller: str) -> None:
+        """I2: it leaves what better classes, and owners of shares, are forecast to need."""
+        cap, rest = oracle.capacity(scope), scope.remaining - oracle.out(name) - units
+        leave = oracle.headroom(scope, cap, rank)
+        assert rest >= min(leave, cap - units) - NEAR, "I2: headroom for better classes"
+        if not oracle.entitled(scope, caller, units):
+            assert rest >= min(leave + oracle.kept(scope, caller, rank), cap - units) - NEAR, "I2: headroom for the owners of shares"
 
     # ---- what may happen ----------------------------------------------------------------------------------------
 
@@ -200,6 +215,37 @@ class Quotas(RuleBasedStateMachine):
             "I6, I9: it changes nothing"
         )
         self.send(Tick(self.state.now))
+
+    @rule(spec=st.sampled_from(TARGETS), learning_seconds=st.sampled_from([0.0, 0.0, 20.0]))
+    def it_is_configured_anew(self, spec: TargetSpec, learning_seconds: float) -> None:
+        self.send(TargetConfigured(self.state.now, spec, learning_seconds))
+
+    @rule(caller=st.sampled_from(["c0", "c1", "c2"]), calls=st.integers(1, 6))
+    def an_owner_works(self, caller: str, calls: int) -> None:
+        """Short calls, one after the other: its share is used, and it is forecast to want more."""
+        for _ in range(calls):
+            self.serial += 1
+            want = f"w{self.serial}"
+            self.send(QuotaWanted(self.state.now, "t", want, caller, 1, (("req", 1.0), ("tok", 30.0)), LEASE_SECONDS))
+            grant = next((grant for grant in self.held if grant.want == want), None)
+            if grant is not None:
+                self.drop(want)
+                self.send(AnswerReported(self.state.now, "t", want, grant.fence, "ok"))
+
+    @rule(seconds=st.sampled_from([0.0, 1.0]))
+    def callers_are_refused_one_after_the_other(self, seconds: float) -> None:
+        """Each by a lease that was granted after the refusal before: what makes a cascade."""
+        for caller in ("c3", "c1", "c0"):
+            self.serial += 1
+            want = f"w{self.serial}"
+            self.send(QuotaWanted(self.state.now, "t", want, caller, 0, WANTS_ALL, LEASE_SECONDS))
+            self.time_passes(max(0.0, self.target.breaker.open_until - self.state.now) + seconds)
+            grant = next((grant for grant in self.held if grant.want == want), None)
+            if grant is None:
+                self.send(QuotaWithdrawn(self.state.now, "t", want))
+                return
+            self.drop(want)
+            self.send(AnswerReported(self.state.now, "t", want, grant.fence, "limited", wait_seconds=0.0, kind=LimitKind.PRIMARY))
 
     @rule(samples=st.sampled_from(SAMPLES))
     def limits_are_seen(self, samples: tuple[Sample, ...]) -> None:
