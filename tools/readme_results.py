@@ -31,6 +31,8 @@ def section(names: Sequence[str], results: Path = RESULTS) -> str:
     parts = [f"{BEGIN} {' '.join(names)} -->"]
     if "flood" in documents:
         parts.append(_headline(documents["flood"]))
+    if "quota" in documents:
+        parts.append(_incident(documents["quota"]))
     parts.append(_all(documents))
     return "\n\n".join(parts) + f"\n\n{END}"
 
@@ -52,6 +54,27 @@ def _headline(document: dict[str, Any]) -> str:
     for kv in PRESSURES:
         rows = {row["variant"]: row for row in _rows(document, f"KV x{kv}, 48 batch")}
         lines.append(f"| x{kv} | {' | '.join(_cell(rows[variant]) for variant in SHOWN)} |")
+    return "\n".join(lines)
+
+
+def _incident(document: dict[str, Any]) -> str:
+    """Who shares a quota how: what the critical ones got, and what it cost the provider."""
+    (who,) = (
+        table["title"] for table in document["tables"] if table["title"].startswith("github: ") and table["title"] != "github: requests"
+    )
+    how = {row["policy"]: row for row in _rows(document, "github: requests")}
+    lines = [
+        f"Simulated ({document['simulated']}): nine agents share 5,000 calls an hour and want 269 % of them, for two hours. Two are critical "
+        "(P0):",
+        "",
+        "| client | P0 calls served, of those wanted | given up | p99 | goodput, % of quota | requests refused |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in _rows(document, who):
+        asked = how[row["policy"]]
+        served, wanted, p99 = f"{row['served P0']:,.0f}", f"{row['calls P0 wanted']:,.0f}", f"{row['P0 s p99']:,.1f} s"
+        refused = f"{asked['refused']:,.0f} of {asked['sent']:,.0f}"
+        lines.append(f"| {row['policy']} | {served} of {wanted} | {row['P0 failed']:,.0f} | {p99} | {row['% goodput']:.1f} | {refused} |")
     return "\n".join(lines)
 
 

@@ -42,6 +42,9 @@ BENCHES: Final[dict[str, Entry]] = {
     "llama_guard": Entry("What a real llama.cpp finds in its slots: direct, original and guard.", "luftpause_bench.llama_guard:main"),
     "proxy_cost": Entry("What the proxy costs per turn and chunk, beside nginx and LLM routers.", "luftpause_bench.proxy_cost.run:main"),
     "quota": Entry("Clients that share a rate-limited API: on their own, and through the governor.", "luftpause_bench.quota.main:main"),
+    "quota_http": Entry(
+        "The same over HTTP, with real processes; also several nodes on one Redis.", "luftpause_bench.quota.main:main_http"
+    ),
     "routing": Entry("How much of the prompts is found in caches, beside a cache-aware router.", "luftpause_bench.routing:main"),
     "scale": Entry("A thousand sub-agents, thousands of held turns, and memory over time.", "luftpause_bench.scale.main:main"),
     "sim": Entry("Live through simulated worlds in which everything fails.", "luftpause_bench.sim.command:main"),

@@ -6,6 +6,7 @@ incident over HTTP with real processes instead: five minutes for each policy.
 """
 
 import argparse
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from luftpause_bench.quota.bounds import Found, judge
 from luftpause_bench.quota.cells import Kept, play_all
 from luftpause_bench.quota.clients import CLIENTS, litellm_package
 from luftpause_bench.quota.governed import config
-from luftpause_bench.quota.over_http import main_real
+from luftpause_bench.quota.over_http import NODES, main_real
 from luftpause_bench.quota.play import GOVERNED, POLICIES, Cell, Figures
 from luftpause_bench.quota.shown import drawing, tables
 from luftpause_bench.quota.workload import SCENES, Scene, smaller
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     policies = list(available(options.policies, quick=options.quick and options.policies == list(POLICIES)))
     if options.real:
-        return main_real(options, policies)
+        return main_real(options, [*policies, *(NODES if shutil.which("redis-server") and options.policies == list(POLICIES) else ())])
     began = time.monotonic()
     scenes = [smaller(SCENES[name], QUICK_TIMES) if options.quick else SCENES[name] for name in options.scenes]
     cells = [Cell(scene, policy, seed) for scene in scenes for policy in policies for seed in _seeds(options, policy)]
@@ -57,6 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         versions=describe_versions("httpx", "tenacity", "openai", "litellm"),
     )
     return finish(report, options, drawing(scenes, policies, found))
+
+
+def main_http(arguments: Sequence[str] | None = None) -> int:
+    """`--real`, as a benchmark of its own."""
+    return main(["--real", *(sys.argv[1:] if arguments is None else arguments)])
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -8,6 +8,7 @@ tenth, so that two cores carry all policies at once.
 import argparse
 import asyncio
 import contextlib
+import shutil
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -19,10 +20,11 @@ from msgspec.structs import replace
 
 from luftpause.kit.errors import LuftpauseError
 from luftpause.kit.quota_port import Cost, Granted, NotNow, Refused, Reported
+from luftpause_bench.live.programs import READY_SECONDS_MAX
 from luftpause_bench.live.world import World, run
 from luftpause_bench.quota.bounds import P0_SECONDS_MAX, p0_served
 from luftpause_bench.quota.clients import CLIENTS, Way
-from luftpause_bench.quota.crew import Call, Client, Crew
+from luftpause_bench.quota.crew import Call, Crew
 from luftpause_bench.quota.governed import TARGET, Governed
 from luftpause_bench.quota.play import ARTICLE, GOVERNED, GOVERNOR, Figures, figures_of
 from luftpause_bench.quota.shown import drawing, tables
@@ -34,6 +36,7 @@ TIMES: Final = 10  # smaller than the incident
 POLL_SECONDS: Final = 30.0
 LIMITS: Final = httpx.Limits(max_connections=200, max_keepalive_connections=200, keepalive_expiry=2)
 TRIES: Final = 5
+NODES: Final = {"governor, 2 nodes on Redis": 2, "governor, 3 nodes on Redis": 3}
 WORSE: Final = 3.0  # so many times P0's p99 with the governor, or half of P0's calls failed
 SIMULATED: Final = "agents, and a provider whose hour takes two minutes; back-offs of clients are not shorter"
 
@@ -113,12 +116,11 @@ class Wire:
         return Reported(answer.json()["settled"], answer.json()["limited"])
 
     @contextlib.asynccontextmanager
-    async def counting(self) -> AsyncGenerator[Counter[str]]:
-        """What the governor decides meanwhile, by kind."""
-        seen: Counter[str] = Counter()
+    async def counting(self, seen: Counter[str]) -> AsyncGenerator[None]:
+        """Adds what the governor decides meanwhile, by kind."""
         listening = asyncio.ensure_future(self._listen(seen))
         try:
-            yield seen
+            yield
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
@@ -131,6 +133,26 @@ class Wire:
 
     async def close(self) -> None:
         await self._http.aclose()
+
+
+class Nodes:
+    """Each agent asks one of several nodes."""
+
+    def __init__(self, nodes: Sequence[Governed]) -> None:
+        self._nodes = nodes
+        self._of: dict[str, Governed] = {}
+
+    @property
+    def holds(self) -> list[float]:
+        return [seconds for node in self._nodes for seconds in node.holds]
+
+    async def call(self, call: Call) -> bool:
+        node = self._of.setdefault(call.agent, self._nodes[len(self._of) % len(self._nodes)])
+        return await node.call(call)
+
+    async def close(self) -> None:
+        for node in self._nodes:
+            await node.close()
 
 
 def main_real(options: argparse.Namespace, policies: Sequence[str]) -> int:
@@ -172,14 +194,7 @@ async def _play(world: World, scene: Scene, policy: str) -> Figures:
     way = OverHttp(scene, url=await world.provider(*options, name=f"provider-{name}"))
     async with contextlib.AsyncExitStack() as stack:
         seen: Counter[str] = Counter()
-        if policy in GOVERNED:
-            plane = await world.governor(section(policy), name=name)
-            wire = Wire(plane.http)
-            stack.push_async_callback(wire.close)
-            seen = await stack.enter_async_context(wire.counting())
-            client: Client = Governed(way, wire, "github")
-        else:
-            client = CLIENTS[policy](way, 1)
+        client = CLIENTS[policy](way, 1) if policy in CLIENTS else Nodes(await _nodes(world, way, policy, name, stack, seen))
         stack.push_async_callback(client.close)
         calls = await Crew(scene, client, 1).play()
         async with httpx.AsyncClient(trust_env=False) as http:
@@ -190,6 +205,36 @@ async def _play(world: World, scene: Scene, policy: str) -> Figures:
         scene, calls, client, sent=shown["taken"] + refused, refused=refused, in_flight_at_first=shown["inFlightAtFirstRefusal"],
         probes=probes, recovery=None,
     )  # fmt: skip
+
+
+async def _nodes(
+    world: World, way: Way, policy: str, name: str, stack: contextlib.AsyncExitStack, seen: Counter[str]
+) -> list[Governed]:  # fmt: skip
+    """One, or as many as the policy says, with a Redis that they share; what they decide is counted in `seen`."""
+    count = NODES.get(policy, 1)
+    settings = section(GOVERNOR if policy in NODES else policy)
+    if policy in NODES:
+        settings["store"] = await _redis(world, name)
+    made: list[Governed] = []
+    for number in range(count):
+        wire = Wire((await world.governor(settings, name=f"{name}-{number}")).http)
+        stack.push_async_callback(wire.close)
+        await stack.enter_async_context(wire.counting(seen))
+        made.append(Governed(way, wire, "github"))
+    return made
+
+
+async def _redis(world: World, name: str) -> str:
+    """A server of its own, in memory; the URL of the store."""
+    server = shutil.which("redis-server")
+    if server is None:
+        raise LuftpauseError("several nodes need redis-server: apt-get install redis-server", code="no_redis")
+    path = world.folder / f"{name}.sock"
+    await world.program(f"redis-{name}", [server, "--port", "0", "--unixsocket", str(path), "--save", "", "--appendonly", "no"])
+    async with asyncio.timeout(READY_SECONDS_MAX):
+        while not path.exists():  # noqa: ASYNC110 - nothing else tells that it listens
+            await asyncio.sleep(0.05)
+    return f"unix://{path}"
 
 
 def judged(found: Mapping[str, Figures]) -> tuple[Bound, ...]:
@@ -207,6 +252,11 @@ def judged(found: Mapping[str, Figures]) -> tuple[Bound, ...]:
         for policy, each in found.items()
         if policy in CLIENTS or policy == ARTICLE
     ]
+    for policy in NODES:
+        if policy in found:
+            each = found[policy]
+            bounds.append(at_most(f"{policy}: refused, as above", each.refused, each.in_flight_at_first + each.probes))
+            bounds.append(at_most(f"{policy}: p99 of P0, s", each.classes[0].p99, P0_SECONDS_MAX))
     return tuple(bounds)
 
 

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from tools.readme_results import BEGIN, END, PRESSURES, README, RESULTS, SHOWN, named, present, replaced, section
 
+from luftpause_bench.quota.play import GOVERNOR, Figures, OfClass
+from luftpause_bench.quota.shown import tables
+from luftpause_bench.quota.workload import GITHUB
 from luftpause_bench.report import Bound, Column, Report, Table, as_json
 
 
@@ -56,3 +59,15 @@ def test_only_its_place_is_replaced(results: Path) -> None:
     assert replaced(made, named(made), results) == made
     with pytest.raises(SystemExit, match=r"README\.md needs one place for results"):
         replaced("# Nothing", ["flood"], results)
+
+
+def test_the_incident_of_a_shared_quota_has_a_row_per_client(tmp_path: Path) -> None:
+    policies = ["tenacity", GOVERNOR]
+    of = OfClass(served=10, failed=2, open=0, wanted=12, p50=0.5, p99=1_234.56, longest=2.0)
+    figures = Figures((of, of, of), 1_000, 25, 3, 2, 0.987, None, 1.0, None, None)
+    found = {("github", policy): [figures] for policy in policies}
+    report = Report("quota", "time", {"a": 1}, (101,), tables(GITHUB, policies, found), (), 1.0, quick=False)
+    (tmp_path / "quota.json").write_text(as_json(report))
+    rows = section(["quota"], tmp_path).splitlines()
+    assert "| tenacity | 10 of 12 | 2 | 1,234.6 s | 98.7 | 25 of 1,000 |" in rows
+    assert any(row.startswith("| governor | 10 of 12 |") for row in rows)
