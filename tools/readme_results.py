@@ -64,8 +64,7 @@ def _incident(document: dict[str, Any]) -> str:
     )
     how = {row["policy"]: row for row in _rows(document, "github: requests")}
     lines = [
-        f"Simulated ({document['simulated']}): nine agents share 5,000 calls an hour and want 269 % of them, for two hours. Two are critical "
-        "(P0):",
+        f"Simulated ({document['simulated']}): nine agents, two of them critical (P0), share 5,000 calls an hour and want 269 %:",
         "",
         "| client | P0 calls served, of those wanted | given up | p99 | goodput, % of quota | requests refused |",
         "|---|---|---|---|---|---|",
