@@ -14,6 +14,7 @@ from luftpause.kit.auth import Tokens
 from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.errors import LuftpauseError
 from luftpause.runtime.gate import Gate
+from luftpause.runtime.mcp_tools.quotas import Quotas
 from luftpause.runtime.mcp_tools.sessions import LiveSessions
 from luftpause.runtime.ports import (
     Decided,
@@ -194,6 +195,7 @@ async def served(
     metrics_open: bool = False,
     runs: FakeRuns | None = None,
     key: bytes | None = None,
+    quotas: Quotas | None = None,
     **settings: Any,
 ) -> AsyncGenerator[Served]:
     """`runs` and `key` of an earlier one: the same runtime, started again."""
@@ -201,5 +203,5 @@ async def served(
     gate = Gate(config, tokens, status_origins=config.status_origins or (), metrics_open=metrics_open)
     runs, tools = runs or FakeRuns(), FakeTools()
     sock = serve.listen(config.host, config.port, option="runtime.port")
-    async with serving(config, runs, runs.everything, tools, LiveSessions(config.session_idle_seconds), sock, gate, key):
+    async with serving(config, runs, runs.everything, tools, LiveSessions(config.session_idle_seconds), sock, gate, key, quotas=quotas):
         yield Served(serve.url_of(sock), runs, tools)

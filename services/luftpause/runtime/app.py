@@ -14,6 +14,7 @@ from luftpause.runtime.gate import Gate
 from luftpause.runtime.journal import Journal
 from luftpause.runtime.mcp_tools.sessions import LiveSessions
 from luftpause.runtime.model_client import DataplaneClient
+from luftpause.runtime.quota_client import DataplaneQuotas
 from luftpause.runtime.runs import RunService
 from luftpause.runtime.seal import request_state_key
 from luftpause.runtime.service import serving
@@ -60,9 +61,12 @@ async def _serve(config: Config, announce: Path | None, asked: asyncio.Event) ->
     async with (
         await Journal.open(own) as journal,
         DataplaneClient(own, token=token) as model,
+        DataplaneQuotas(own, token=token) as quotas,
         Tools(own) as tools,
         RunService(own, model, tools, journal, owner_lives=sessions.lives) as runs,
-        serving(own, runs, runs.everything, tools, sessions, sock, _gate(config, tokens), request_state_key(own.state), model) as http,
+        serving(
+            own, runs, runs.everything, tools, sessions, sock, _gate(config, tokens), request_state_key(own.state), model, quotas
+        ) as http,
     ):
         url = kit.url_of(sock)
         kit.announce(announce, {"http": url, "mcp": f"{url}/mcp"})

@@ -19,6 +19,7 @@ from luftpause.kit.config import RuntimeConfig
 from luftpause.runtime.mcp_tools.caller import Context
 from luftpause.runtime.mcp_tools.handlers import Handlers
 from luftpause.runtime.mcp_tools.listening import Changes
+from luftpause.runtime.mcp_tools.quotas import Quotas
 from luftpause.runtime.mcp_tools.schemas import INSTRUCTIONS, definitions
 from luftpause.runtime.mcp_tools.spawning import Spawning
 from luftpause.runtime.ports import Joins, Runs, Toolbox
@@ -93,11 +94,17 @@ class Listing:
 
 
 def build_server(
-    config: RuntimeConfig, runs: Runs, toolbox: Toolbox, stopping: asyncio.Event, key: bytes, joins: Joins | None = None
+    config: RuntimeConfig,
+    runs: Runs,
+    toolbox: Toolbox,
+    stopping: asyncio.Event,
+    key: bytes,
+    joins: Joins | None = None,
+    quotas: Quotas | None = None,
 ) -> Server[Any]:
     """The runtime's server; open calls answer at once when `stopping` is set. `key` seals what clients bring back with answers."""
     spawning = Spawning(config, joins)
-    handlers = Handlers(config, runs, toolbox, stopping, spawning)
+    handlers = Handlers(config, runs, toolbox, stopping, spawning, quotas)
     changes = Changes(stopping)
     toolbox.on_change(lambda: changes.tell(ToolsListChanged()))
 

@@ -17,6 +17,7 @@ from luftpause.kit.config import RuntimeConfig
 from luftpause.runtime.front import Front
 from luftpause.runtime.gate import Gate, owner_name
 from luftpause.runtime.mcp_app import build_server, build_sessions
+from luftpause.runtime.mcp_tools.quotas import Quotas
 from luftpause.runtime.mcp_tools.sessions import LiveSessions
 from luftpause.runtime.pages import Pages
 from luftpause.runtime.ports import Joins, Runs, RunView, Toolbox
@@ -36,6 +37,7 @@ async def serving(
     gate: Gate | None = None,
     key: bytes | None = None,
     joins: Joins | None = None,
+    quotas: Quotas | None = None,
 ) -> AsyncGenerator[asyncio.Task[None]]:
     """Serves on `sock` within the block; yields the task, which ends only if serving broke. Without a gate everybody may call.
 
@@ -44,7 +46,7 @@ async def serving(
     Leaving the block: no new requests, open calls answer at once, streams end; all within half of `stop_grace_seconds`.
     """
     stopping = asyncio.Event()
-    server = build_server(config, runs, toolbox, stopping, key or secrets.token_bytes(32), joins)
+    server = build_server(config, runs, toolbox, stopping, key or secrets.token_bytes(32), joins, quotas)
     pages = Pages(lambda principal: runs.views(owner_name(principal)) if principal else all_runs(), toolbox)
     async with serving_mcp(config, build_sessions(config, server), pages, sessions, sock, stopping, gate) as task:
         yield task

@@ -36,7 +36,9 @@ def text(result: Any) -> str:
 async def test_tools_are_listed_with_strict_schemas_titles_and_truthful_annotations(mode: str):
     async with served() as at, client(at, mode) as c:
         tools = {tool.name: tool for tool in (await c.list_tools()).tools}
-        assert list(tools) == ["spawn", "await", "run", "status", "cancel", "approve", "tools", "decide"]
+        assert list(tools) == [
+            "spawn", "await", "run", "status", "cancel", "approve", "tools", "decide", "quota_reserve", "quota_report",
+        ]  # fmt: skip
         assert all(tool.title and tool.description and tool.output_schema for tool in tools.values())
         assert all(tool.input_schema["additionalProperties"] is False for tool in tools.values())
         read_only = {name for name, tool in tools.items() if tool.annotations and tool.annotations.read_only_hint}

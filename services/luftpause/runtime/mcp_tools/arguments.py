@@ -182,6 +182,18 @@ _ALLOWED: Final = {
     "approvalId": "the id of a pending approval",
     "input": "a text that is not empty",
     "labels": f"a list of 2 to {LABELS_MAX} different texts",
+    "target": "the name of one of governor.targets",
+    "cost": "a number above 0, or an object of units by scope",
+    "wait": "a number of seconds, 0 or more",
+    "priority": "0, 1 or 2",
+    "retry": "true or false",
+    "lease": "1 to 128 visible ASCII characters, as quota_reserve named it",
+    "fence": "a whole number, as quota_reserve said it",
+    "status": "an HTTP status, 100 to 599",
+    "headers": "an object of header names and values",
+    "body": "a text",
+    "actual": "an object of units by scope",
+    "sent": "true or false",
 }
 
 

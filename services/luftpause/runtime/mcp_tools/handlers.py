@@ -20,6 +20,7 @@ from luftpause.runtime.mcp_tools.arguments import (
 )
 from luftpause.runtime.mcp_tools.blocking import Blocking
 from luftpause.runtime.mcp_tools.caller import Context, caller_of, owner_of
+from luftpause.runtime.mcp_tools.quotas import Quotas, QuotaTools
 from luftpause.runtime.mcp_tools.spawning import Spawning
 from luftpause.runtime.ports import Runs, Toolbox
 
@@ -29,12 +30,15 @@ Handler = Callable[[Context, types.CallToolRequestParams], Awaitable[Answer]]
 class Handlers:
     """The tools over `Runs` and `Toolbox`. A handler never owns a run: when its request goes away the run goes on."""
 
-    def __init__(self, config: RuntimeConfig, runs: Runs, toolbox: Toolbox, stopping: asyncio.Event, spawning: Spawning) -> None:
+    def __init__(
+        self, config: RuntimeConfig, runs: Runs, toolbox: Toolbox, stopping: asyncio.Event, spawning: Spawning, quotas: Quotas | None = None
+    ) -> None:
         self._runs = runs
         self._toolbox = toolbox
         self._kept = Kept()
         self._spawning = spawning
         self._blocking = Blocking(config, runs, stopping, self._kept, spawning)
+        quota = QuotaTools(config, quotas, stopping)
         self.cancelled = self._blocking.cancelled
         self.by_name: dict[str, Handler] = {
             "spawn": self.spawn,
@@ -45,6 +49,8 @@ class Handlers:
             "approve": self.approve,
             "tools": self.tools,
             "decide": self.decide,
+            "quota_reserve": quota.reserve,
+            "quota_report": quota.report,
         }
 
     async def call(self, ctx: Context, params: types.CallToolRequestParams) -> Answer:

@@ -128,3 +128,28 @@ TOOLS: Final[Json] = {
     },
     "required": ["tools", "servers"],
 }
+
+RESERVED: Final[Json] = {
+    "type": "object",
+    "properties": {
+        "granted": {"type": "boolean", "description": "true: make the call now. false: don't."},
+        "lease": {"type": "string", "description": "Names the call; needed for quota_report, and to ask again."},
+        "fence": {**_COUNT, "description": "Of a granted lease; needed for quota_report."},
+        "expiresMs": {**_COUNT, "description": "Within this the call is to be reported; then it counts as used."},
+        "level": {**_COUNT, "description": "How far load should be cut: 0 not at all."},
+        "retryMs": {**_COUNT, "description": "Not granted: ask again then."},
+        "reason": {"type": "string", "description": "Not granted: why."},
+    },
+    "required": ["granted", "lease"],
+}
+
+REPORTED: Final[Json] = {
+    "type": "object",
+    "properties": {
+        "settled": {"type": "boolean", "description": "false: the lease had ended before."},
+        "limited": {"type": "boolean", "description": "The answer is a refusal by quota."},
+        "kind": {"type": "string", "description": "Which refusal."},
+        "retryMs": {**_COUNT, "description": "When the call may be tried again; not there: no wait helps, or none is needed."},
+    },
+    "required": ["settled", "limited"],
+}

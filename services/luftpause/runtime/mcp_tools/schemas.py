@@ -17,6 +17,7 @@ from luftpause.runtime.mcp_tools.arguments import (
     SpawnArguments,
     StatusArguments,
 )
+from luftpause.runtime.mcp_tools.quota_arguments import QuotaReportArguments, QuotaReserveArguments
 from luftpause.runtime.ports import Json
 
 INSTRUCTIONS: Final = """\
@@ -32,6 +33,7 @@ How to use it well:
 - `cancel` what you no longer need: it also cancels what that run has spawned.
 - A run that is AwaitingApproval waits for a person's consent. Ask the user, then answer with `approve`; never decide it yourself.
 - To sort or label one text use `decide`: it is much cheaper than a sub-agent.
+- Before you call an API whose quota is shared use `quota_reserve`, and `quota_report` afterwards: others then see what is left.
 """
 
 TOOL_NAMES_MAX: Final = 50
@@ -40,6 +42,8 @@ _SPAWNING: Final = types.ToolAnnotations(read_only_hint=False, destructive_hint=
 _READING: Final = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 # An allowed call has whatever effect the tool has; the first decision stands.
 _APPROVING: Final = types.ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=True)
+# Asked again with the same lease it stays the same.
+_RESERVING: Final = types.ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _DECIDING: Final = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True)
 # Work in progress is thrown away for good; a second cancel changes nothing more.
 _CANCELLING: Final = types.ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
@@ -49,10 +53,13 @@ def definitions(config: RuntimeConfig, upstream: Collection[str] = ()) -> tuple[
     """The tools as `tools/list` shows them. `upstream`: names of the tools that sub-agents can use now."""
     spawn_defaults = {"maxToolCalls": config.max_tool_calls, "maxTokens": config.max_tokens, "parallelToolCalls": False}
     await_defaults = {"mode": "all", "timeout": min(config.await_seconds, config.await_seconds_max)}
+    reserve_defaults = {"wait": await_defaults["timeout"], "retry": False}
     spawn = _schema(SpawnArguments, spawn_defaults)
     spawn["properties"]["tools"]["description"] += _available(upstream)
     awaiting = _schema(AwaitArguments, await_defaults)
-    awaiting["properties"]["timeout"]["maximum"] = config.await_seconds_max
+    reserving = _schema(QuotaReserveArguments, reserve_defaults)
+    for schema, name in ((awaiting, "timeout"), (reserving, "wait")):
+        schema["properties"][name]["maximum"] = config.await_seconds_max
     return (
         _tool(
             "spawn", "Spawn a sub-agent", spawn, outputs.RUN, _SPAWNING,
@@ -86,6 +93,15 @@ def definitions(config: RuntimeConfig, upstream: Collection[str] = ()) -> tuple[
         _tool(
             "decide", "Choose a label for a text", _schema(DecideArguments, {}), outputs.DECISION, _DECIDING,
             "Chooses which of 2 to 20 labels fits a text, with probabilities, in one pass of a model; without labels a classifier's own.",
+        ),
+        _tool(
+            "quota_reserve", "Ask for quota of an API", reserving, outputs.RESERVED, _RESERVING,
+            "Asks for leave to make one call to an API whose quota is shared, and waits for it. Granted: make the call, then quota_report."
+            " Not granted: don't call, ask again after retryMs with the same lease.",
+        ),
+        _tool(
+            "quota_report", "Tell what became of a call", _schema(QuotaReportArguments, {"sent": True}), outputs.REPORTED, _RESERVING,
+            "Tells how a call ended that quota_reserve granted: its status and what its headers say of limits. Says when to try again.",
         ),
     )  # fmt: skip
 
