@@ -172,7 +172,7 @@ class LocalPort:
         if target not in self._governor.state.targets:
             return self._unknown(target)
         seen = self._observed(status, headers, body_excerpt)
-        self._governor.post(LimitsObserved(self._governor.now, target, seen.samples))
+        self._governor.post(LimitsObserved(self._governor.now, target, seen.samples, seen.limited, seen.wait_seconds, seen.kind))
         return self._reported(target, seen, settled=False, priority=1)
 
     def _observed(self, status: int | None, headers: Mapping[str, str], body_excerpt: str) -> Observation:

@@ -47,8 +47,10 @@ def depths(graph: Mapping[str, Sequence[str]]) -> dict[str, int]:
 
 
 def vote(d: Draft, caller: str) -> None:
-    """This caller met a limit that nobody had seen yet."""
+    """This caller met a limit that nobody had seen yet. Empty: nobody knows which."""
     s = d.settings
+    if not caller:
+        return
     hits = (*(hit for hit in d.cascade.hits if d.now - hit[0] < s.cascade_seconds and hit[1] != caller), (d.now, caller))[-HITS_MAX:]
     d.cascade = replace(d.cascade, hits=hits)
     if len(hits) < s.cascade_callers or is_sequential(d):

@@ -96,10 +96,13 @@ class AnswerReported(Happened, frozen=True, gc=False):
 
 
 class LimitsObserved(Happened, frozen=True, gc=False):
-    """Headers of an answer to a call that had no lease."""
+    """An answer to a call that had no lease. `limited`: it was refused; `kind`, `wait_seconds`: of the refusal."""
 
     target: str
     samples: tuple[Sample, ...]
+    limited: bool = False
+    wait_seconds: float | None = None
+    kind: LimitKind | None = None
 
 
 class GrantConfirmed(Happened, frozen=True, gc=False):

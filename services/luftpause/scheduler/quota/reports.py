@@ -7,7 +7,7 @@ from luftpause.scheduler.quota.decisions import Expired, Stale
 from luftpause.scheduler.quota.draft import Draft, end_lease, renew, spent
 from luftpause.scheduler.quota.events import AnswerReported, LeaseReleased, LeaseRenewed, LimitsObserved
 from luftpause.scheduler.quota.headers import LimitKind
-from luftpause.scheduler.quota.model import Lease, Origin, Scope, Tables
+from luftpause.scheduler.quota.model import STANDING, Lease, Origin, Scope, Tables
 from luftpause.scheduler.quota.rules import RULES
 from luftpause.scheduler.quota.samples import Sample
 from luftpause.scheduler.quota.wishes import earn_retry, fit_waiters, known
@@ -84,6 +84,16 @@ def used_of(tables: Tables, lease: Lease, event: AnswerReported) -> list[tuple[s
 
 def observed(d: Draft, event: LimitsObserved) -> None:
     _sample(d, event.samples, -inf)
+    if event.limited:
+        refusal = AnswerReported(event.now, event.target, "", 0, "limited", (), event.samples, event.wait_seconds, event.kind)
+        RULES[d.settings.policy].limited(d, _unknown_lease(d), refusal)
+
+
+def _unknown_lease(d: Draft) -> Lease:
+    """Of a call that nobody announced. Where there was a block a moment ago it may be from before, and is no news."""
+    b = d.breaker
+    granted = d.now if b.mode not in STANDING and b.window == inf else -inf
+    return Lease("", 0, "", 1, (), granted=granted, expires=granted, seconds=0.0, episode=b.episode)
 
 
 def _sample(d: Draft, samples: tuple[Sample, ...], granted: float) -> set[str]:

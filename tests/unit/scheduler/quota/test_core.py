@@ -310,6 +310,21 @@ def test_without_a_hint_each_refused_probe_doubles_the_block(penalty: float, kin
     assert seen == pytest.approx(blocks)
 
 
+def test_a_refusal_of_a_call_without_a_lease_blocks_too_and_is_news_once() -> None:
+    desk = Desk(ScopeSpec("req", "fixed", 5_000, 3_600), penalty_seconds=60.0)
+    desk.want("flies")
+    unknown = LimitsObserved(0.0, "t", (), limited=True, kind=LimitKind.SECONDARY)
+    assert desk.send(unknown) == [Blocked("t", 60.25)]
+    assert desk.send(unknown) == [Blocked("t", 60.25)]
+    assert desk.want("waits", 0) == []
+    breaker = desk.target.breaker
+    assert (breaker.strikes, breaker.rate < inf, desk.target.cascade.hits) == (1, True, ())
+    desk.until(60.25)
+    assert "waits" in desk.grants
+    desk.send(LimitsObserved(60.25, "t", (), limited=True, wait_seconds=5.0, kind=LimitKind.PRIMARY))
+    assert (desk.target.breaker.strikes, desk.target.breaker.open_until) == (1, 65.5)
+
+
 def test_a_refusal_that_an_empty_scope_explains_teaches_nothing() -> None:
     desk = Desk(HOUR)
     for want in "abcd":
