@@ -63,6 +63,7 @@ OPS = (
 @dataclass
 class World:
     settings: Settings
+    specs: tuple[ReplicaSpec, ...] = SPECS
     now: float = 100.0
     serial: int = 0
     state: State = field(init=False)
@@ -77,7 +78,7 @@ class World:
         self.state = self.start()
 
     def start(self) -> State:
-        return initial(self.settings, SPECS, 100.0)
+        return initial(self.settings, self.specs, 100.0)
 
     def send(self, event: Event) -> tuple[Decision, ...]:
         """One event, then `Continue` until the core has nothing more to do; checks every invariant after each step."""
@@ -271,9 +272,9 @@ class World:
         return RunEnded(self.now, run.id, run.principal, ended) if run and y % 5 else RunEnded(self.now, "r-one", "", ended)
 
     def make_config(self, x: int, y: int) -> ConfigChanged:
-        specs = tuple(replace(spec, url=f"http://{spec.name}-{y}") if y % 4 == 3 and spec.name in "ab" else spec for spec in SPECS)
+        specs = tuple(replace(spec, url=f"http://{spec.name}-{y}") if y % 4 == 3 and spec.name in "ab" else spec for spec in self.specs)
         kept = tuple(spec for number, spec in enumerate(specs) if not x >> number & 1)
-        return ConfigChanged(self.now, kept or SPECS[:1])
+        return ConfigChanged(self.now, kept or self.specs[:1])
 
     def make_lost(self, x: int, y: int) -> DataplaneLost:
         name = "de"[y % 2]
@@ -288,7 +289,7 @@ class World:
         memories = tuple(
             TurnMemory(
                 turn.id, turn.attempt, turn.run_id, turn.model, turn.replica, turn.turn_seq, turn.turn_class, turn.caller, turn.placed,
-                Kind(turn.kind), principal=turn.principal,
+                Kind(turn.kind), principal=turn.principal, fence=turn.quota.fence if turn.quota is not None else 0,
             )
             for turn in kept
         )  # fmt: skip
@@ -303,9 +304,9 @@ class World:
 
     def drain(self) -> None:
         """Every turn ends and every memory expires."""
-        self.send(ConfigChanged(self.now, SPECS))
+        self.send(ConfigChanged(self.now, self.specs))
         for _ in range(20):
-            for spec in SPECS:
+            for spec in self.specs:
                 self.send(ReplicaProbed(self.now, spec.name, ProbeOutcome.OK, Load(0, 0), ("late",)))
             for turn in sorted(self.state.turns.values(), key=lambda turn: turn.id):
                 self.send(TurnFailed(self.now, turn.dataplane, turn.id, turn.attempt, "client_left"))

@@ -5,16 +5,18 @@ are `name=value`. Time starts at 0 and moves with `wait` only, which sends what 
 there is more.
 
     settings KEY=VALUE ...            before `start`; names as in model.Settings
-    replica NAME [models=m,n] [kind=classifier] [capped=no] [max=3] [apis=chat,messages] [url=U]
+    replica NAME [models=m,n] [kind=classifier] [capped=no] [max=3] [apis=chat,messages] [url=U] [quota=TARGET] [fallback=m,n]
     start                             makes the state; replicas that follow take part after `config`
-    hello NAME [session=S] [boot=B] [turns=T@REPLICA/RUN,...] [run=R home=A seq=2 paused=ID,... class=C head=H known=ID,...
-                stored=RESPONSE,... model=M ago=SECONDS placed=SECONDS]
+    hello NAME [session=S] [boot=B] [turns=T@REPLICA/RUN,...] [fence=N] [run=R home=A seq=2 paused=ID,... class=C head=H known=ID,...
+                fell=m:n stored=RESPONSE,... model=M ago=SECONDS placed=SECONDS]
     lost NAME [session=S] · alive NAME [turns=T,...] [delivering=A,...] · suspect A [on=NAME] · unusable A [on=NAME]
     probe NAME [load=RUNNING/WAITING] [models=m,n] [outcome=missed|refused]
     request TURN [run=R] [class=batch] [caller=C] [model=m] [kind=K] [ids=I,...] [head=H] [prev=RESPONSE] [body=B] [on=NAME] [attempt=N]
-                 [principal=P] [age=SECONDS] [without=A,...] [api=messages]
+                 [principal=P] [age=SECONDS] [without=A,...] [api=messages] [priority=N] [answer=TOKENS] [bytes=N]
     started TURN · token TURN · tool-call TURN ids=I,... · response TURN id=RESPONSE
-    finish TURN [ids=I,...] [attempt=N] · pause TURN [ids=I,...] · fail TURN [reason=R] · abandon TURN · return TURN from=A reason=busy
+    grant TURN at=A [fence=N] [level=N] [attempt=N] · defer TURN at=A [wait=SECONDS] · deny TURN at=A code=C
+    finish TURN [ids=I,...] [attempt=N] [usage=PROMPT/COMPLETION] · pause TURN [ids=I,...]
+    fail TURN [reason=R] · abandon TURN · return TURN from=A reason=busy
     end-run RUN [principal=P] · config NAME ... · wait SECONDS · show · runs
     jump SECONDS                      the host stood still: no `Tick` was sent, and what is due is done with the next event
 """
@@ -27,6 +29,7 @@ from typing import Any, assert_never
 from luftpause.scheduler.core.decide import decide, initial
 from luftpause.scheduler.core.decisions import (
     BranchFollowed,
+    CancelReserve,
     Decision,
     EndRun,
     Expire,
@@ -37,6 +40,8 @@ from luftpause.scheduler.core.decisions import (
     Probe,
     Refuse,
     ReplicasChanged,
+    ReserveQuota,
+    SettleQuota,
 )  # fmt: skip
 from luftpause.scheduler.core.events import (
     ConfigChanged,
@@ -48,6 +53,9 @@ from luftpause.scheduler.core.events import (
     Kind,
     Load,
     ProbeOutcome,
+    QuotaDeferred,
+    QuotaGranted,
+    QuotaRefused,
     ReplicaProbed,
     ReplicaSpec,
     ReplicaSuspected,
@@ -65,9 +73,11 @@ from luftpause.scheduler.core.events import (
     TurnRequested,
     TurnReturned,
     TurnStarted,
+    Usage,
 )
 from luftpause.scheduler.core.memory import LaneMemory, PausedBranch, ResponseMemory, RunMemory, ToolCallMemory, TurnMemory
 from luftpause.scheduler.core.model import Settings, State
+from luftpause.scheduler.core.settings import CallerPriority
 from luftpause.scheduler.core.view import overview
 
 DASHES = "----"
@@ -133,7 +143,7 @@ class Script:
             step = decide(self.state, event)
             self.state, self.wake_at = step.state, step.wake_at
             for decision in step.decisions:
-                if isinstance(decision, Place | Held):
+                if isinstance(decision, Place | Held | ReserveQuota):
                     self.attempts[decision.turn] = decision.attempt
                 said.append(told(decision))
             if not step.more:
@@ -174,6 +184,9 @@ def value_of(key: str, text: str) -> Any:
         return tuple(text.split(","))
     if key in {"cap_release", "stickiness", "turn_expiry", "no_replica", "policy"}:
         return text
+    if key == "callers":  # name:priority, or name:+ who may claim any
+        pairs = [pair.split(":") for pair in text.split(",")]
+        return tuple(CallerPriority(name, None if said == "+" else int(said), may_claim=said == "+") for name, said in pairs)
     return float(text) if "seconds" in key or key.endswith(("_share", "_hours")) else int(text)
 
 
@@ -190,16 +203,20 @@ def spec_of(name: str, options: Options) -> ReplicaSpec:
         capped=options.get("capped") != "no",
         max_in_flight=int(options["max"]) if "max" in options else None,
         apis=listed(options, "apis"),
+        quota=options.get("quota", ""),
+        fallback=listed(options, "fallback"),
     )
 
 
-def told(decision: Decision) -> str:  # noqa: C901, PLR0911  (one per decision)
+def told(decision: Decision) -> str:  # noqa: C901, PLR0911, PLR0912  (one per decision)
     """One line per decision."""
     match decision:
         case Place():
             waited = f" (was {decision.hold_reason.value}, {decision.held_seconds:g} s)" if decision.hold_reason else ""
             attempt = f" attempt {decision.attempt}" if decision.attempt > 1 else ""
-            return f"place {decision.turn}{attempt} at {decision.replica}, run {decision.run} #{decision.turn_seq}{waited}"
+            return (
+                f"place {decision.turn}{attempt} at {decision.replica}, run {decision.run} #{decision.turn_seq}{waited}{leased(decision)}"
+            )
         case Held():
             waits_for = f" ({', '.join(decision.waits_for)})" if decision.waits_for else ""
             return f"hold {decision.turn}: {decision.reason.value}{waits_for}, run {decision.run or '?'}"
@@ -220,8 +237,22 @@ def told(decision: Decision) -> str:  # noqa: C901, PLR0911  (one per decision)
             return f"located {decision.query}: {decision.replica or 'unknown'}"
         case Expire():
             return f"expire {decision.turn} at {decision.replica}"
+        case ReserveQuota(prompt_tokens=prompt, answer_tokens=answer):
+            again = " again" if decision.retry else ""
+            return f"reserve {decision.turn} at {decision.replica}{again}: P{decision.priority}, {prompt} + {answer} tokens"
+        case CancelReserve():
+            return f"cancel {decision.turn} at {decision.replica}"
+        case SettleQuota(prompt_tokens=prompt, answer_tokens=answer):
+            tokens = f", {prompt} + {answer} tokens" if prompt is not None else ""
+            return f"settle {decision.turn} at {decision.replica}: lease {decision.fence} {decision.outcome.value}{tokens}"
         case _:
             assert_never(decision)
+
+
+def leased(place: Place) -> str:
+    level = f", level {place.level}" if place.level else ""
+    model = f", as {place.model}" if place.model else ""
+    return f", lease {place.fence}{level}{model}" if place.fence else model
 
 
 # ---- events -----------------------------------------------------------------------------------------------------
@@ -234,7 +265,8 @@ def request(s: Script, subjects: list[str], o: Options) -> Event:
         TurnClass.BATCH if o.get("class") == "batch" else TurnClass.INTERACTIVE, o.get("caller", ""), o.get("run", ""),
         kind=Kind(o.get("kind", "generative")), tool_call_ids=listed(o, "ids"), head_digest=o.get("head", "").encode(),
         previous_response=o.get("prev", ""), body_hash=o.get("body", "").encode(), arrived=max(s.now - float(o.get("age", "0")), 1e-9),
-        without=listed(o, "without"), principal=o.get("principal", ""), api=o.get("api", "chat"),
+        without=listed(o, "without"), principal=o.get("principal", ""), api=o.get("api", "chat"), body_bytes=int(o.get("bytes", "0")),
+        priority=int(o.get("priority", "-1")), answer_tokens_max=int(o.get("answer", "0")),
     )  # fmt: skip
 
 
@@ -248,12 +280,17 @@ def hello(s: Script, subjects: list[str], o: Options) -> Event:
         known = tuple(ToolCallMemory(id_, o.get("head", "").encode(), then) for id_ in listed(o, "known"))
         stored = tuple(ResponseMemory(id_, o["home"], then) for id_ in listed(o, "stored"))
         placed = s.now - float(o["placed"]) if "placed" in o else 0.0
-        runs = (RunMemory(o["run"], turn_class, o.get("caller", ""), lane.turn_seq, then, "", (lane,), known, stored, placed=placed),)
+        fell = tuple((model, other) for model, _, other in [pair.partition(":") for pair in listed(o, "fell")])
+        runs = (
+            RunMemory(o["run"], turn_class, o.get("caller", ""), lane.turn_seq, then, "", (lane,), known, stored, placed=placed, fell=fell),
+        )
     turns: list[TurnMemory] = []
     for text in listed(o, "turns"):
         turn, _, place = text.partition("@")
         replica, _, run = place.partition("/")
-        turns.append(TurnMemory(turn, s.attempts.get(turn, 1), run, "m", replica, 1, TurnClass.INTERACTIVE, "", then))
+        turns.append(
+            TurnMemory(turn, s.attempts.get(turn, 1), run, "m", replica, 1, TurnClass.INTERACTIVE, "", then, fence=int(o.get("fence", "0")))
+        )
     return Resync(s.now, subjects[0], o.get("session", "s1"), o.get("boot", "b1"), runs, tuple(turns))
 
 
@@ -263,7 +300,13 @@ def probe(s: Script, subjects: list[str], o: Options) -> Event:
 
 
 def finished(s: Script, subjects: list[str], o: Options, *, paused: bool) -> Event:
-    return TurnFinished(s.now, o.get("on", "d"), subjects[0], s.attempt(subjects[0], o), paused=paused, tool_call_ids=listed(o, "ids"))
+    usage = Usage(*(int(part) for part in o["usage"].split("/"))) if "usage" in o else None
+    attempt = s.attempt(subjects[0], o)
+    return TurnFinished(s.now, o.get("on", "d"), subjects[0], attempt, usage=usage, paused=paused, tool_call_ids=listed(o, "ids"))
+
+
+def denied(s: Script, subjects: list[str], o: Options) -> Event:
+    return QuotaRefused(s.now, subjects[0], s.attempt(subjects[0], o), o["at"], 429, o["code"], "the governor says no", 2.0)
 
 
 EVENTS: dict[str, Callable[[Script, list[str], Options], Event]] = {
@@ -278,6 +321,9 @@ EVENTS: dict[str, Callable[[Script, list[str], Options], Event]] = {
     "token": lambda s, w, o: FirstToken(s.now, o.get("on", "d"), w[0]),
     "tool-call": lambda s, w, o: ToolCallSeen(s.now, o.get("on", "d"), w[0], listed(o, "ids")),
     "response": lambda s, w, o: ResponseSeen(s.now, o.get("on", "d"), w[0], o["id"]),
+    "grant": lambda s, w, o: QuotaGranted(s.now, w[0], s.attempt(w[0], o), o["at"], int(o.get("fence", "1")), int(o.get("level", "0"))),
+    "defer": lambda s, w, o: QuotaDeferred(s.now, w[0], s.attempt(w[0], o), o["at"], float(o.get("wait", "0"))),
+    "deny": denied,
     "finish": lambda s, w, o: finished(s, w, o, paused=False),
     "pause": lambda s, w, o: finished(s, w, o, paused=True),
     "fail": lambda s, w, o: TurnFailed(s.now, o.get("on", "d"), w[0], s.attempt(w[0], o), o.get("reason", "engine_died")),

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from luftpause.dataplane.turns import Ask, Found, Kind, Placement, Refusal, Replica, ReturnReason, Usage, Waiter
+from luftpause.dataplane.turns import Ask, Found, Kind, Lease, Placement, Refusal, Replica, ReturnReason, Usage, Waiter
 
 Decide = Callable[["FakeScheduler", Ask], None]
 
@@ -43,11 +43,13 @@ class FakeScheduler:
 
     # ---- commands
 
-    def place(self, turn: str, name: str, *, hold_reason: str = "", held_ms: int = 0, priority: int | None = None) -> None:
+    def place(
+        self, turn: str, name: str, *, hold_reason: str = "", held_ms: int = 0, priority: int | None = None, lease: Lease | None = None
+    ) -> None:  # fmt: skip
         assert self.state[turn] == "held", (turn, self.state[turn])
         self.state[turn] = "placed"
         self.at[turn] = name
-        self.waiters[turn].placed(Placement(self.table[name], self.run(turn), self.attempts[turn], hold_reason, held_ms, priority))
+        self.waiters[turn].placed(Placement(self.table[name], self.run(turn), self.attempts[turn], hold_reason, held_ms, priority, lease))
 
     def hold(self, turn: str, reason: str) -> None:
         self.waiters[turn].held(self.run(turn), reason)
@@ -168,6 +170,14 @@ class FakeScheduler:
     def end_run(self, run: str, principal: str = "") -> None:
         self.ended_runs.append(run)
         self.principals.append(principal)
+
+    @property
+    def hosted(self) -> bool:
+        return any(replica.tells_limits for replica in self.replicas.values())
+
+    def answer_told(self, turn: str, status: int, headers: Mapping[str, str], excerpt: str) -> None:
+        self._fact("answer_told", turn, status, dict(headers), excerpt)
+        self._expect(turn, "started")
 
     def run_of_call(self, id_: str, principal: str) -> str:
         self.principals.append(principal)

@@ -19,6 +19,7 @@ from luftpause.scheduler.core.serving import serves
 from luftpause.scheduler.core.timing import Timer
 from luftpause.scheduler.core.verdicts import candidates
 from luftpause_bench.sim.recount_guard import recount_guard
+from luftpause_bench.sim.recount_quota import asks_where_it_may, recount_quota
 
 
 def recount(state: State) -> None:
@@ -34,6 +35,7 @@ def recount(state: State) -> None:
     timers(state, flying)
     returned = Counter((turn.run, turn.model) for turn in waiting if turn.returned)
     assert returned == Counter({(run.key, lane.model): lane.returned for run in state.runs.values() for lane in run.lanes if lane.returned})
+    recount_quota(state, waiting)
     if state.settings.policy == "guard":
         recount_guard(state)
     if not state.dirty:
@@ -127,7 +129,7 @@ def identity(state: State) -> None:
 
 def timers(state: State, flying: list[Turn]) -> None:
     """Nothing that ends by time lacks its timer, and no timer outlives what it is for."""
-    transient = {Timer.GATE, Timer.IDENTITY, Timer.NO_REPLICA, Timer.LOST}  # looked at again when they fire
+    transient = {Timer.GATE, Timer.IDENTITY, Timer.NO_REPLICA, Timer.LOST, Timer.QUOTA}  # looked at again when they fire
     assert list(state.seconds) == sorted(state.wheel)
     for second, due in state.wheel.items():
         assert due
@@ -171,6 +173,10 @@ def nobody_waits_in_vain(state: State, waiting: list[Turn]) -> None:
     for turn in waiting:
         assert turn.queue is not None
         for replica in candidates(d, turn.queue):
+            if replica.spec.quota:
+                if turn.queue not in state.stale:  # else it is about to be looked at
+                    asks_where_it_may(d, turn, turn.queue, replica)
+                continue
             if state.settings.policy != "original":
                 idle = replica.in_flight == 0 or turn.turn_class is TurnClass.INTERACTIVE
                 assert not idle or d.policy.opens(d, replica, turn.queue) is not None, (turn, replica)
@@ -220,4 +226,4 @@ def _none_overtaken(before: State, after: State, batch: Counter[str]) -> None:
         if known is not None and known.queue != turn.queue:
             continue  # a placement moved its lane: before that it could not have gone there
         for replica in candidates(d, turn.queue):
-            assert not batch[replica.name], f"{turn.id} was held while batch started at {replica.name}"
+            assert replica.spec.quota or not batch[replica.name], f"{turn.id} was held while batch started at {replica.name}"

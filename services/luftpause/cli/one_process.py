@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, assert_never
 
-from luftpause.dataplane import wire
+from luftpause.dataplane import leases, wire
 from luftpause.dataplane.announced import Listed
 from luftpause.dataplane.app import plane_of
 from luftpause.dataplane.forgetful import NoMemory
 from luftpause.dataplane.ledger import Ledger
 from luftpause.dataplane.ledger_link import LedgerLink
 from luftpause.dataplane.metrics import LinkMetrics
-from luftpause.dataplane.turns import Ask, Kind, ReturnReason, TurnClass, Usage
+from luftpause.dataplane.turns import Ask, Kind, Lease, ReturnReason, TurnClass, Usage
 from luftpause.kit import protocol, serve
 from luftpause.kit.clock import Clock, monotonic
 from luftpause.kit.config import Config
@@ -26,8 +26,9 @@ from luftpause.kit.ids import new_boot_id
 from luftpause.kit.logs import Log
 from luftpause.scheduler import app as scheduler_app
 from luftpause.scheduler.core import events
-from luftpause.scheduler.core.decisions import BranchFollowed, EndRun, Held, Located, Place, Refuse
+from luftpause.scheduler.core.decisions import BranchFollowed, EndRun, Held, Located, Outcome, Place, Refuse
 from luftpause.scheduler.host import Host
+from luftpause.scheduler.quota_told import AnswerTold, LeaseTold, Told
 from luftpause.scheduler.server import SessionServer
 from luftpause.scheduler.translate import Announced, Order, Replicas
 
@@ -36,6 +37,8 @@ LIST_SECONDS: Final = 30.0  # turns in flight are listed this often
 CLASSES: Final = {TurnClass.INTERACTIVE: events.TurnClass.INTERACTIVE, TurnClass.BATCH: events.TurnClass.BATCH}
 KINDS: Final = {each: events.Kind(each.value) for each in Kind}
 KINDS_BACK: Final = {each: Kind(each.value) for each in events.Kind}
+Fact = events.Event | Told
+
 REASONS: Final = {each: events.ReturnReason(each.value) for each in ReturnReason}
 
 log = Log("dataplane")
@@ -78,7 +81,7 @@ def _expecting_itself(config: Config) -> Config:
     return config.model_copy(update={"scheduler": config.scheduler.model_copy(update={"dataplanes_expected": (config.dataplane.name,)})})
 
 
-class InProcessLink(LedgerLink[events.Event]):
+class InProcessLink(LedgerLink[Fact]):
     """The `turns.Scheduler` whose scheduler is in this process. To be joined once, before anything is asked."""
 
     def __init__(
@@ -144,7 +147,7 @@ class InProcessLink(LedgerLink[events.Event]):
                 held_ms = round(order.held_seconds * 1000) if order.held_seconds else 0
                 ledger.placed(
                     order.turn, order.attempt, run=order.run, replica=order.replica, turn_seq=order.turn_seq, why=why, held_ms=held_ms,
-                    priority=order.priority if isinstance(order.priority, int) else None,
+                    priority=order.priority if isinstance(order.priority, int) else None, lease=_lease(order),
                 )  # fmt: skip
             case Held():
                 ledger.held(order.turn, order.attempt, order.run, order.reason.value)
@@ -166,7 +169,14 @@ class InProcessLink(LedgerLink[events.Event]):
 
 
 def _listed(each: Announced) -> Listed:
-    return Listed(each.name, each.url, each.models, KINDS_BACK[each.kind], each.state, each.api_key_env, each.apis, each.asks_usage)
+    return Listed(
+        each.name, each.url, each.models, KINDS_BACK[each.kind], each.state, each.api_key_env, each.apis, each.asks_usage,
+        each.tells_limits, each.holds_limits,
+    )  # fmt: skip
+
+
+def _lease(to: Place) -> Lease | None:
+    return Lease(to.fence, to.level, to.answer_share, to.answer_least, to.model) if to.fence or to.model else None
 
 
 class Words:
@@ -184,6 +194,7 @@ class Words:
             turn_class=CLASSES[ask.turn_class], caller=ask.caller, run=run, parent=ask.parent, kind=KINDS[ask.kind], api=ask.api,
             tool_call_ids=ask.tool_call_ids, head_digest=ask.head_digest, previous_response=ask.previous_response,
             body_hash=ask.body_hash, arrived=arrived, without=tuple(without), principal=ask.principal, body_bytes=ask.body_bytes,
+            priority=ask.priority, answer_tokens_max=ask.answer_tokens_max,
         )  # fmt: skip
 
     def abandoned(self, turn: str, attempt: int) -> events.Event:
@@ -211,6 +222,15 @@ class Words:
         tokens = events.Usage(usage.prompt, usage.completion, usage.cached) if usage is not None else None
         name = wire.name(finish_reason)
         return events.TurnFinished(self._clock(), self._dataplane, turn, attempt, name, tokens, paused, tuple(tool_call_ids), tuple(tools))
+
+    def answer_told(self, turn: str, attempt: int, told: leases.AnswerTold) -> Fact:
+        return AnswerTold(turn, attempt, told.status, told.headers, told.excerpt)
+
+    def lease_ended(self, ended: leases.LeaseEnded) -> Fact:
+        usage, told = ended.usage, ended.told
+        tokens = (usage.prompt, usage.completion) if usage is not None else (None, None)
+        answer = AnswerTold(ended.turn, ended.attempt, told.status, told.headers, told.excerpt) if told is not None else None
+        return LeaseTold(ended.turn, ended.attempt, ended.replica, ended.fence, Outcome(ended.end.value), *tokens, answer)
 
     def failed(self, turn: str, attempt: int, reason: str) -> events.Event:
         return events.TurnFailed(self._clock(), self._dataplane, turn, attempt, wire.name(reason))

@@ -20,6 +20,8 @@ class Listed(Struct, frozen=True, gc=False):
     api_key_env: str = ""
     apis: tuple[str, ...] = ()
     asks_usage: bool = False
+    tells_limits: bool = False
+    holds_limits: bool = False
 
 
 def read_replicas(replicas: Iterable[Listed], environ: Mapping[str, str]) -> tuple[dict[str, Replica], dict[str, str]]:
@@ -50,4 +52,6 @@ def _read(each: Listed, environ: Mapping[str, str]) -> Replica | str:
         url = base_url(each.url)
     except ConfigError as error:
         return error.message
-    return Replica(each.name, url, each.models, each.kind, each.state, api_key, each.apis, each.asks_usage)
+    return Replica(
+        each.name, url, each.models, each.kind, each.state, api_key, each.apis, each.asks_usage, each.tells_limits, each.holds_limits
+    )  # fmt: skip

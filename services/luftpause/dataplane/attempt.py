@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Final
 from luftpause.dataplane.answer_head import AnswerHead
 from luftpause.dataplane.connection import Connection, Straight
 from luftpause.dataplane.gate import Verdict, judge, needs_look
-from luftpause.dataplane.observe import EventStream, Observer, Unread, WholeJson
+from luftpause.dataplane.limits import told
+from luftpause.dataplane.observe import EventStream, Excerpt, Observer, Unread, WholeJson
 from luftpause.dataplane.passing import Emit, Passing
 from luftpause.dataplane.responses import CLOSE
 from luftpause.dataplane.seen_chat import USAGE, is_usage_only
 from luftpause.dataplane.sse import EventFilter
 from luftpause.dataplane.sweep import NEVER
 from luftpause.dataplane.turns import Usage
+from luftpause.kit.quota_evidence import excerpt_of
 
 if TYPE_CHECKING:
     from luftpause.dataplane.exchange import Client
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 EVENT_STREAM: Final = b"text/event-stream"
 JSON: Final = b"application/json"
+COMPRESSED: Final = b"compressed"
 NOT_YET: Final = Unread()
 NO_BYTES_MAX: Final = 65_536  # read of an answer that is told by an event
 
@@ -66,6 +69,15 @@ class Attempt:
         if upstream is not None:
             upstream.abort()
 
+    def tell_limits(self, status: int = 0, excerpt: bytes = b"") -> None:
+        """Before the turn's end: what this answer says of the limits of its engine, where that has a quota."""
+        turn, head = self._turn, self._head
+        if head is None or not turn.tells_limits:
+            return
+        excerpt = excerpt or (self._observer.start if isinstance(self._observer, Excerpt) else self._no or b"")
+        text = excerpt_of(excerpt, "unknown" if head.kind == COMPRESSED else "") if excerpt else ""
+        turn.relay.scheduler.answer_told(turn.id, status or head.status, told(head.lines), text)
+
     def break_off(self) -> None:
         """The client has part of an answer that never ends."""
         self._conn.break_off(reset=self._until_close)
@@ -85,7 +97,7 @@ class Attempt:
 
     def head(self, head: AnswerHead) -> None:
         self._head = head
-        if needs_look(head.status, holds_busy=self._turn.relay.holds_busy):
+        if needs_look(head.status, holds_busy=self._turn.relay.holds_busy, holds_limits=self._turn.holds_limits):
             self._looked_at = b""
         elif self._turn.begun:
             self._no = b""
@@ -135,6 +147,7 @@ class Attempt:
             done=done,
             holds_busy=relay.holds_busy,
             full=len(raw) > relay.config.look_bytes_max,
+            holds_limits=self._turn.holds_limits,
         )
         match verdict:
             case Verdict.WAIT:
@@ -146,6 +159,10 @@ class Attempt:
             case Verdict.BUSY:
                 self._forget(done=done)
                 self._turn.busy()
+            case Verdict.LIMITED:
+                self._forget(done=done)
+                self.tell_limits(429 if head.status == 200 else head.status, payload)
+                self._turn.limited(head, payload)
             case Verdict.EMPTY:
                 self._turn.broken("answered with an empty body", "engine_error")
 
@@ -162,6 +179,7 @@ class Attempt:
             return
         if not done:
             self.abort()
+        self.tell_limits()
         self._turn.told(self._head.status if self._head is not None else 0, payload)
 
     def _pass_with(self, head: AnswerHead, raw: bytes, payload: bytes, *, done: bool) -> None:
@@ -217,7 +235,7 @@ class Attempt:
     def _observing(self, head: AnswerHead, *, stream: bool) -> Observer:
         config = self._turn.relay.config
         if not 200 <= head.status < 300:
-            return Unread()
+            return Excerpt() if self._turn.tells_limits else Unread()
         if stream:
             return EventStream(self._turn.api.seen(), config.event_bytes_max)
         return WholeJson(self._turn.api.seen(), config.answer_bytes_max) if head.kind == JSON else Unread()
@@ -244,6 +262,7 @@ class Attempt:
         if observer.seen.news:
             self._report()
         status = self._head.status if self._head is not None else 0
+        self.tell_limits()
         self._turn.answered(status, observer.seen)
         last = raw if self._emit is None else self._emit(raw, payload, True)
         conn = self._conn

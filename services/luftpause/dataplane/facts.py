@@ -4,15 +4,16 @@ Sans I/O: facts go to `send`, what a turn must hear to its waiter. The key of a 
 """
 
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from luftpause.dataplane import wire
 from luftpause.dataplane.called import CallRuns
 from luftpause.dataplane.ended import EndedRuns
+from luftpause.dataplane.leases import AnswerTold, LeaseEnd, LeaseEnded
 from luftpause.dataplane.memory import Memory
 from luftpause.dataplane.seeking import Seekers
 from luftpause.dataplane.tally import Tally
@@ -21,6 +22,11 @@ from luftpause.dataplane.waiting import Parked, Turn
 from luftpause.dataplane.words import Words
 from luftpause.kit.clock import Clock
 from luftpause.kit.logs import Log
+
+LEASES_MAX: Final = 10_000  # of turns that ended while there was no session
+RETURNS: Final = {
+    ReturnReason.UNREACHABLE: LeaseEnd.UNUSED, ReturnReason.BUSY: LeaseEnd.FAILED, ReturnReason.LIMITED: LeaseEnd.LIMITED,
+}  # fmt: skip
 
 F = TypeVar("F")
 
@@ -68,6 +74,8 @@ class Facts(Generic[F]):
         self._calls = CallRuns(memory.seconds)
         self._seekers = Seekers()
         self._sessions = 0
+        self._leases_ended: deque[LeaseEnded] = deque(maxlen=LEASES_MAX)  # while there was no session
+        self.hosted = False  # some replica has a quota
         self._log = Log("dataplane")
 
     def ask(self, ask: Ask, waiter: Waiter) -> None:
@@ -87,6 +95,7 @@ class Facts(Generic[F]):
             return
         del self._turns[turn_id]
         self._parked.pop(turn_id, None)
+        self._lease_over(turn, LeaseEnd.UNUSED)
         self.memory.withdrawn(self._clock(), turn_id, held_again=False)
         self.tally.over(turn, "abandoned")
         self._say("abandoned", self._words.abandoned(turn_id, turn.attempt))
@@ -95,6 +104,7 @@ class Facts(Generic[F]):
         turn = self._turns.get(turn_id)
         if turn is None or not turn.replica:
             return
+        self._lease_over(turn, RETURNS[reason])
         replica, attempt = turn.replica, self._withdraw(turn, turn_id)
         if reason is ReturnReason.UNREACHABLE and replica not in self._unusable:  # a busy one may have room later; this one was not tried
             turn.without = (*turn.without, replica)
@@ -108,7 +118,7 @@ class Facts(Generic[F]):
         self._parked.pop(turn_id, None)
         self.memory.withdrawn(self._clock(), turn_id)
         ended, turn.attempt = turn.attempt, turn.attempt + 1
-        turn.replica, turn.started = "", False
+        turn.replica, turn.started, turn.fence = "", False, 0
         self._starts.pop(turn_id, None)
         return ended
 
@@ -157,6 +167,7 @@ class Facts(Generic[F]):
         if turn := self._in_flight(turn_id):
             del self._turns[turn_id]
             self._starts.pop(turn_id, None)
+            self._lease_over(turn, LeaseEnd.ANSWERED, usage)
             ids, called = wire.ids(tool_call_ids), wire.tools(tools)
             now = self._clock()
             self.tally.finished(turn, now, usage, "paused" if paused else "finished")
@@ -171,11 +182,27 @@ class Facts(Generic[F]):
             self.abandon(turn_id)  # it was held
             return
         del self._turns[turn_id]
+        self._lease_over(turn, LeaseEnd.FAILED, usage)
         if self._starts.pop(turn_id, None) is not None:
             self._say("started", self._words.started(turn_id, turn.attempt))  # else nobody could tell whether an engine had it
         self.memory.failed(self._clock(), turn_id)
         self.tally.over(turn, reason, usage)
         self._say("failed", self._words.failed(turn_id, turn.attempt, reason))
+
+    def answer_told(self, turn_id: str, status: int, headers: Mapping[str, str], excerpt: str) -> None:
+        """Kept while there is no session, for when the turn ends."""
+        if turn := self._in_flight(turn_id):
+            told = AnswerTold(status, headers, excerpt)
+            if self.line is CLOSED:
+                turn.told = told
+            else:
+                self._say("answer_told", self._words.answer_told(turn_id, turn.attempt, told))
+
+    def _lease_over(self, turn: Turn, end: LeaseEnd, usage: Usage | None = None) -> None:
+        """With a session the end of the turn says it all."""
+        if turn.fence and self.line is CLOSED:
+            ended = LeaseEnded(turn.ask.turn, turn.attempt, turn.replica, turn.fence, end, usage, turn.told)
+            self._leases_ended.append(ended)
 
     def _in_flight(self, turn_id: str) -> Turn | None:
         """None: not known, or it has no place that its waiter knows of."""

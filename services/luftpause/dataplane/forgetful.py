@@ -15,7 +15,9 @@ class NoMemory(Memory):
     def __init__(self, *, seconds: float) -> None:
         super().__init__(seconds=seconds, runs_max=0)
 
-    def placed(self, now: float, ask: Ask, *, attempt: int, run: str, replica: str, turn_seq: int) -> None:
+    def placed(
+        self, now: float, ask: Ask, *, attempt: int, run: str, replica: str, turn_seq: int, fence: int = 0, model: str = ""
+    ) -> None:  # fmt: skip
         pass
 
     def first_token(self, turn: str) -> None:

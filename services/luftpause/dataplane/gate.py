@@ -6,6 +6,7 @@ As long as nothing has gone on, a full queue or an empty answer can be dealt wit
 from enum import Enum
 from typing import Final
 
+from luftpause.dataplane.limits import LIMITED, is_refusal
 from luftpause.dataplane.observe import is_queue_full
 from luftpause.dataplane.sse import data_of
 
@@ -18,36 +19,46 @@ class Verdict(Enum):
     WAIT = "wait"  # not enough was seen
     GO = "go"
     BUSY = "busy"  # the engine's queue is full
+    LIMITED = "limited"  # its quota is used up
     EMPTY = "empty"  # a good status and nothing else
 
 
-def needs_look(status: int, *, holds_busy: bool) -> bool:
+def needs_look(status: int, *, holds_busy: bool, holds_limits: bool = False) -> bool:
     """Must the body be seen before the head goes on?"""
-    return status == 200 or (status == 503 and holds_busy)
+    return status == 200 or (status == 503 and holds_busy) or (holds_limits and status in LIMITED)
 
 
-def judge(status: int, payload: bytes, *, stream: bool, done: bool, holds_busy: bool, full: bool) -> Verdict:
+def judge(
+    status: int, payload: bytes, *, stream: bool, done: bool, holds_busy: bool, full: bool, holds_limits: bool = False
+) -> Verdict:  # fmt: skip
     """`payload` is all that came so far; `stream`: it is an event stream; `full`: no more may wait."""
     if full and not done:
         return Verdict.GO
-    if status == 503:
-        if not done:
-            return Verdict.WAIT
-        return Verdict.BUSY if is_queue_full(status, payload) else Verdict.GO
+    if status != 200:
+        return _refusal(status, payload) if done else Verdict.WAIT
     if not payload:
         return Verdict.EMPTY if done else Verdict.WAIT
-    if not stream or not holds_busy:
+    if not stream or not (holds_busy or holds_limits):
         return Verdict.GO
-    return _first_event(payload.lstrip(), done=done)
+    return _first_event(payload.lstrip(), done=done, holds_busy=holds_busy, holds_limits=holds_limits)
 
 
-def _first_event(text: bytes, *, done: bool) -> Verdict:
+def _refusal(status: int, payload: bytes) -> Verdict:
+    if status in LIMITED:
+        return Verdict.LIMITED
+    return Verdict.BUSY if is_queue_full(status, payload) else Verdict.GO
+
+
+def _first_event(text: bytes, *, done: bool, holds_busy: bool, holds_limits: bool) -> Verdict:
     begins = text[:64].translate(None, WHITE)
     if not any(error.startswith(begins) or begins.startswith(error) for error in ERROR_EVENTS):
         return Verdict.GO
     line, end, rest = text.partition(b"\n")
     if end and begins.startswith(b"event:"):
         line, end, _ = rest.partition(b"\n")
-    if end or done:
-        return Verdict.BUSY if is_queue_full(200, data_of(line)) else Verdict.GO
-    return Verdict.WAIT
+    if not end and not done:
+        return Verdict.WAIT
+    data = data_of(line)
+    if holds_busy and is_queue_full(200, data):
+        return Verdict.BUSY
+    return Verdict.LIMITED if holds_limits and is_refusal(data) else Verdict.GO

@@ -82,6 +82,7 @@ def turn_record(turn: str, record: InFlight, now: float) -> pb.TurnRecord:
         first_token=record.first_token,
         principal=record.principal,
         head_digest=record.head_digest,
+        fence=record.fence,
     )
 
 
@@ -116,6 +117,7 @@ def run_record(run: Run, now: float, *, seconds: float, bytes_max: int) -> pb.Ru
             for each, (replica, seen) in run.responses.items()
             if now - seen < seconds
         ],
+        fell=run.fell,
     )
     while record.ByteSize() > bytes_max and _halve(record):
         pass

@@ -31,6 +31,7 @@ class Identity(Struct, frozen=True, gc=False):
     caller: str = ""
     traceparent: str = ""
     principal: str = ""
+    priority: int = -1  # claimed, for quotas; -1: none
 
 
 NOBODY: Final = Identity()
@@ -81,6 +82,7 @@ def identify(headers: Headers, principal: str = "") -> Identity | Rejection:
         caller=principal or caller_of(headers.get(b"x-luftpause-caller", b"")),
         traceparent=traceparent.decode() if traceparent and TRACEPARENT.fullmatch(traceparent) else "",
         principal=principal,
+        priority=-1 if priority is None else int(priority),
     )
 
 

@@ -10,7 +10,8 @@ from typing import Final, TypeVar
 from luftpause.dataplane import wire
 from luftpause.dataplane.announced import Listed, read_replicas
 from luftpause.dataplane.facts import CLOSED, OPEN, OPENING, Facts, Line
-from luftpause.dataplane.turns import Found, Placement, Refusal, ReturnReason
+from luftpause.dataplane.leases import LeaseEnd
+from luftpause.dataplane.turns import Found, Lease, Placement, Refusal, ReturnReason
 from luftpause.dataplane.waiting import Parked, Turn
 
 PARKED_SECONDS_MAX: Final = 1.0
@@ -39,6 +40,9 @@ class Ledger(Facts[F]):
         now = self._clock()
         for run, principal, when in self._ended.since(now):
             self._say("run_ended", self._words.run_ended(run, principal, when, now))
+        for ended in self._leases_ended:
+            self._say("lease_told", self._words.lease_ended(ended))
+        self._leases_ended.clear()
         for turn in self._turns.values():
             if not turn.replica:
                 self._request(turn, now)
@@ -47,7 +51,9 @@ class Ledger(Facts[F]):
         """No session: nothing is sent and nothing kept for sending."""
         self.line = CLOSED
         for turn_id in list(self._parked):  # the next session lists it as held
-            self._withdraw(self._turns[turn_id], turn_id)
+            turn = self._turns[turn_id]
+            self._lease_over(turn, LeaseEnd.UNUSED)
+            self._withdraw(turn, turn_id)
         self._seekers.nothing()
 
     def in_flight(self) -> list[str]:
@@ -126,7 +132,17 @@ class Ledger(Facts[F]):
                 self._waiter_failed(turn)
 
     def placed(
-        self, turn_id: str, attempt: int, *, run: str, replica: str, turn_seq: int, why: str, held_ms: int, priority: int | None = None
+        self,
+        turn_id: str,
+        attempt: int,
+        *,
+        run: str,
+        replica: str,
+        turn_seq: int,
+        why: str,
+        held_ms: int,
+        priority: int | None = None,
+        lease: Lease | None = None,
     ) -> None:
         """`why` it was held; empty: it was not. `priority`: what its request says to the engine; None: nothing."""
         turn = self._asked("placed", turn_id, attempt)
@@ -138,8 +154,11 @@ class Ledger(Facts[F]):
         turn.run, turn.replica = run, replica
         self._ended.resumed(run, turn.ask.principal)
         self.tally.placed(turn, now, why)
-        self.memory.placed(now, turn.ask, attempt=attempt, run=run, replica=replica, turn_seq=turn_seq)
-        self._deliver(turn_id, turn, Parked(why, held_ms, now, priority))
+        model = ""
+        if lease is not None:
+            turn.fence, turn.told, model = lease.fence, None, lease.model
+        self.memory.placed(now, turn.ask, attempt=attempt, run=run, replica=replica, turn_seq=turn_seq, fence=turn.fence, model=model)
+        self._deliver(turn_id, turn, Parked(why, held_ms, now, priority, lease))
 
     def _deliver(self, turn_id: str, turn: Turn, place: Parked) -> None:
         """Tell the waiter of its place; one on a replica not yet announced stays parked, one that can't be used goes back."""
@@ -149,7 +168,7 @@ class Ledger(Facts[F]):
         elif replica := self.replicas.get(turn.replica):
             self._parked.pop(turn_id, None)
             try:
-                turn.waiter.placed(Placement(replica, turn.run, turn.attempt, place.why, place.held_ms, place.priority))
+                turn.waiter.placed(Placement(replica, turn.run, turn.attempt, place.why, place.held_ms, place.priority, place.lease))
             except Exception:  # noqa: BLE001 (whatever it is, it is logged with its traceback)
                 self._waiter_failed(turn)
         else:
@@ -169,6 +188,7 @@ class Ledger(Facts[F]):
                 self._log.warning("can't use a replica", replica=name, reason=reason)
                 self._say("unusable", self._words.unusable(name, reason))
         self.replicas, self._unusable = MappingProxyType(usable), unusable
+        self.hosted = any(replica.tells_limits for replica in usable.values())
         for turn_id, place in list(self._parked.items()):
             if turn := self._turns.get(turn_id):
                 self._deliver(turn_id, turn, place)

@@ -21,6 +21,10 @@ class LedgerLink(Generic[F]):
         return self.ledger.replicas
 
     @property
+    def hosted(self) -> bool:
+        return self.ledger.hosted
+
+    @property
     def contacted(self) -> bool:
         return self.ledger.contacted
 
@@ -63,6 +67,9 @@ class LedgerLink(Generic[F]):
         tools: Sequence[str] = (),
     ) -> None:
         self.ledger.finished(turn, finish_reason, usage, paused=paused, tool_call_ids=tool_call_ids, tools=tools)
+
+    def answer_told(self, turn: str, status: int, headers: Mapping[str, str], excerpt: str) -> None:
+        self.ledger.answer_told(turn, status, headers, excerpt)
 
     def failed(self, turn: str, reason: str, usage: Usage | None = None) -> None:
         self.ledger.failed(turn, reason, usage)

@@ -47,6 +47,7 @@ class Run(Struct, gc=False):
     lanes: dict[str, Lane] = {}  # by model
     tool_calls: dict[str, tuple[bytes, float]] = {}  # id -> (head digest, seen), oldest first
     responses: dict[str, tuple[str, float]] = {}  # id -> (replica, seen), oldest first
+    fell: dict[str, str] = {}  # model that its requests name -> model it goes on with
 
 
 class InFlight(Struct, gc=False):
@@ -68,6 +69,7 @@ class InFlight(Struct, gc=False):
     followed: tuple[tuple[str, Branch], ...] = ()  # paused branches that it ended, with their models
     first_token: bool = False
     tool_call_ids: tuple[str, ...] = ()
+    fence: int = 0  # of its lease
 
 
 class Watcher(Protocol):
@@ -91,21 +93,26 @@ class Memory:
         self.seconds = seconds
         self._runs_max = runs_max
 
-    def placed(self, now: float, ask: Ask, *, attempt: int, run: str, replica: str, turn_seq: int) -> None:
-        """The turn has a place. Only generative turns have run state."""
+    def placed(
+        self, now: float, ask: Ask, *, attempt: int, run: str, replica: str, turn_seq: int, fence: int = 0, model: str = ""
+    ) -> None:  # fmt: skip
+        """The turn has a place. Only generative turns have run state. `model`: that it goes on with, if it does not name it."""
         known, home_before, followed = None, "", ()
+        lane = model or ask.model
         if ask.kind is Kind.GENERATIVE:
             known = self._touch(now, run, ask)
             known.in_flight += 1
             known.turn_seq = max(known.turn_seq, turn_seq)
-            home_before = _move(known, ask.model, replica, turn_seq, now)
-            followed = _resume(known, ask)
+            home_before = _move(known, lane, replica, turn_seq, now)
+            followed = _resume(known, ask, lane)
+            if model:
+                known.fell[ask.model] = model
             if ask.tool_call_ids:
                 _remember(known, ask.tool_call_ids[::-1], ask.head_digest, now)
         self.in_flight[ask.turn] = InFlight(
             attempt,
             run,
-            ask.model,
+            lane,
             replica,
             turn_seq,
             ask.kind,
@@ -117,6 +124,7 @@ class Memory:
             known,
             home_before,
             followed,
+            fence=fence,
         )
 
     def first_token(self, turn: str) -> None:
@@ -256,12 +264,12 @@ def _move(run: Run, model: str, replica: str, turn_seq: int, now: float) -> str:
     return before
 
 
-def _resume(run: Run, ask: Ask) -> tuple[tuple[str, Branch], ...]:
+def _resume(run: Run, ask: Ask, own: str) -> tuple[tuple[str, Branch], ...]:
     """End the paused branches that this turn follows; returns them with their models."""
     ended: list[tuple[str, Branch]] = []
     for model, lane in run.lanes.items():
         if lane.paused:
-            followed = [branch for branch in lane.paused if _follows(ask, branch, same_lane=model == ask.model)]
+            followed = [branch for branch in lane.paused if _follows(ask, branch, same_lane=model == own)]
             lane.paused = tuple(branch for branch in lane.paused if branch not in followed)
             ended += [(model, branch) for branch in followed]
     return tuple(ended)

@@ -13,6 +13,7 @@ import orjson
 
 from luftpause.dataplane.sse import DONE, Lines, data_of
 from luftpause.dataplane.turns import Usage
+from luftpause.kit.quota_evidence import EXCERPT_BYTES_MAX
 
 TOOL_CALL_IDS_MAX: Final = 256  # per answer
 TOOLS_MAX: Final = 16  # different ones per answer
@@ -206,6 +207,20 @@ class Unread:
 
     def end(self) -> None:
         pass
+
+
+class Excerpt(Unread):
+    """Of an error, for whoever counts the limits of its engine."""
+
+    __slots__ = ("start",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start = b""
+
+    def feed(self, payload: bytes) -> None:
+        if len(self.start) < EXCERPT_BYTES_MAX:
+            self.start += payload[: EXCERPT_BYTES_MAX - len(self.start)]
 
 
 Observer = EventStream | WholeJson | Unread

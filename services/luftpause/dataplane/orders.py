@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from luftpause.dataplane.announced import Listed
-from luftpause.dataplane.turns import Kind
+from luftpause.dataplane.turns import Kind, Lease
 from luftpause.dataplane.wire import KINDS_READ
 from luftpause.kit.logs import Log
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
@@ -24,7 +24,7 @@ def absorb(ledger: "Ledger[Any]", order: pb.Order) -> None:
             to = order.placed
             ledger.placed(
                 to.turn, to.attempt, run=to.run, replica=to.replica, turn_seq=to.turn_seq, why=to.hold_reason, held_ms=to.held_ms,
-                priority=to.priority if to.HasField("priority") else None,
+                priority=to.priority if to.HasField("priority") else None, lease=_lease(to) if to.fence or to.model else None,
             )  # fmt: skip
         case "refused":
             _refused(ledger, order.refused)
@@ -49,6 +49,13 @@ def _refused(ledger: "Ledger[Any]", order: pb.Refused) -> None:
     )
 
 
+def _lease(to: pb.Placed) -> Lease:
+    return Lease(to.fence, to.level, to.answer_share, to.answer_least, to.model)
+
+
 def _listed(each: pb.Replica) -> Listed:
     kind = KINDS_READ.get(each.kind, each.kind) if each.kind else Kind.GENERATIVE
-    return Listed(each.name, each.url, tuple(each.models), kind, each.state, each.api_key_env, tuple(each.apis), each.asks_usage)
+    return Listed(
+        each.name, each.url, tuple(each.models), kind, each.state, each.api_key_env, tuple(each.apis), each.asks_usage,
+        each.tells_limits, each.holds_limits,
+    )  # fmt: skip

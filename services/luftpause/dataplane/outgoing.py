@@ -5,7 +5,9 @@ from typing import Final
 
 from luftpause.dataplane.chat import ask_for_usage
 from luftpause.dataplane.identify import TRACEPARENT
+from luftpause.dataplane.limits import shortened, with_model
 from luftpause.dataplane.splice import with_priority
+from luftpause.dataplane.turns import Lease
 
 HARMLESS: Final = frozenset({b"keep-alive", b"close", b""})
 
@@ -24,11 +26,19 @@ def forwarded(headers: Sequence[tuple[bytes, bytes]], named: Mapping[bytes, byte
     return b"".join(kept)
 
 
-def body_for(body: bytes, *, usage: bool, priority: int | None) -> bytes:
-    """The client's body, but for what an engine is asked and told besides: its `usage`, the turn's priority there."""
+def body_for(body: bytes, *, usage: bool, priority: int | None, lease: Lease | None = None) -> bytes:
+    """The client's body, but for what an engine is asked and told besides: its `usage`, the turn's priority there, what its quota cuts."""
+    if lease is not None:
+        body = _cut(body, lease)
     if usage:
         body = ask_for_usage(body)
     return body if priority is None else with_priority(body, priority)
+
+
+def _cut(body: bytes, lease: Lease) -> bytes:
+    if lease.level:
+        body = shortened(body, lease.answer_share, lease.answer_least)
+    return with_model(body, lease.model) if lease.model else body
 
 
 def engine_request(target: bytes, host: bytes, headers: bytes, key: bytes, body: bytes, method: bytes = b"POST") -> bytes:

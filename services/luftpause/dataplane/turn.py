@@ -7,12 +7,15 @@ Facts of a turn, in this order: `ask`; for each place `started`, or `give_back` 
 import time
 from typing import TYPE_CHECKING, Final
 
+from luftpause.dataplane.answer_head import AnswerHead
 from luftpause.dataplane.attempt import Attempt
 from luftpause.dataplane.digest import body_hash
 from luftpause.dataplane.early import Early, rejection_of
+from luftpause.dataplane.limits import answer_tokens_max
 from luftpause.dataplane.observe import Observed
 from luftpause.dataplane.outgoing import body_for, engine_request
 from luftpause.dataplane.rejection import Rejection
+from luftpause.dataplane.responses import CLOSE
 from luftpause.dataplane.turn_ends import HELD, PLACED, SENT, TurnEnds
 from luftpause.dataplane.turn_words import ask_of
 from luftpause.dataplane.turns import Placement, Refusal, ReturnReason
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from luftpause.dataplane.exchange import Request
 
 NO_REPLICA: Final = "no_replica"
+OF_QUOTAS: Final = "quota_"  # how the codes of such refusals begin
 TIMEOUTS: Final = frozenset({"first_byte_timeout", "idle_timeout"})
 
 
@@ -53,7 +57,10 @@ class Turn(TurnEnds):
         self.relay.enter(self)
         if reading.stream and self.relay.config.hold_keepalive_s:
             self._early = Early(self, self._conn, self.relay.sweep.now, self.relay.config.hold_keepalive_s)
-        ask = ask_of(self.api, identity, reading, turn=self.id, fresh_run=fresh_run, body_bytes=body_bytes, body_hash=hashed)
+        most = answer_tokens_max(self._body) if self.relay.scheduler.hosted else 0
+        ask = ask_of(
+            self.api, identity, reading, turn=self.id, fresh_run=fresh_run, body_bytes=body_bytes, body_hash=hashed, answer_tokens_max=most
+        )  # fmt: skip
         self.relay.scheduler.ask(ask, self)
 
     # ---- Waiter
@@ -79,7 +86,8 @@ class Turn(TurnEnds):
         origin = pool.origin
         asks = self.relay.asks_usage
         self.hides_usage = self._lacks_usage and (placement.replica.asks_usage if asks is None else asks)
-        body = body_for(self._body, usage=self.hides_usage, priority=placement.priority)
+        self.holds_limits = placement.replica.holds_limits
+        body = body_for(self._body, usage=self.hides_usage, priority=placement.priority, lease=placement.lease)
         out = engine_request(
             origin.prefix + self._target, origin.host_header, self._headers, origin.key_line(placement.replica.api_key), body
         )
@@ -90,7 +98,9 @@ class Turn(TurnEnds):
         if self._stage is not HELD:
             return
         self._run = refusal.run
-        if self._unreachable and refusal.status == 502:
+        if self._kept is not None and refusal.code.startswith(OF_QUOTAS):
+            self._answer_kept(*self._kept)
+        elif self._unreachable and refusal.status == 502:
             self.reject(Rejection(502, self._no_place, self._unreachable, refusal.retry_after_s))
         else:
             self.reject(Rejection(refusal.status, refusal.code, refusal.message, refusal.retry_after_s))
@@ -123,6 +133,27 @@ class Turn(TurnEnds):
         self._attempt = None
         self._give_back(ReturnReason.BUSY)
 
+    def limited(self, head: AnswerHead, body: bytes) -> None:
+        """Its quota is used up: the client sees nothing of it, unless the wait for its window is too long."""
+        self._kept = (head, body) if head.status != 200 else None
+        self._stage = HELD
+        self._attempt = None
+        self._give_back(ReturnReason.LIMITED)
+
+    def _answer_kept(self, head: AnswerHead, body: bytes) -> None:
+        """The engine's own refusal, unchanged."""
+        if self.begun:
+            self.reject(rejection_of(head.status, body))
+            return
+        conn = self._conn
+        more = self.ours() + conn.more
+        self._over()
+        conn.answer(b"%b%bcontent-length: %d\r\n%b\r\n%b" % (head.lines, more, len(body), b"" if conn.keeps else CLOSE, body))
+
+    @property
+    def tells_limits(self) -> bool:
+        return self._placement is not None and self._placement.replica.tells_limits
+
     def broken(self, reason: str, why: str) -> None:
         """The engine has the turn and no good answer came; after the head went on the client must see that."""
         if self._stage is not SENT or self._attempt is None:
@@ -132,6 +163,7 @@ class Turn(TurnEnds):
             self._died = True
             self._elsewhere(reason, "engine_failed")
             return
+        attempt.tell_limits()
         self.relay.scheduler.failed(self.id, why, attempt.usage)
         if passed:
             self._over()

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from luftpause.dataplane.answer_head import AnswerHead
 from luftpause.dataplane.early import Early
 from luftpause.dataplane.formats import Format
 from luftpause.dataplane.rejection import Rejection
@@ -33,9 +34,9 @@ class TurnEnds:
     """The part of `turn.Turn` that needs no engine."""
 
     __slots__ = (
-        "_attempt", "_body", "_conn", "_died", "_early", "_headers", "_held_at", "_hold_reason", "_lacks_usage", "_no_place",
-        "_placement", "_run", "_stage", "_target", "_unreachable", "api", "deadline", "hides_usage", "id", "relay", "stores",
-        "told_first_token", "version",
+        "_attempt", "_body", "_conn", "_died", "_early", "_headers", "_held_at", "_hold_reason", "_kept", "_lacks_usage", "_no_place",
+        "_placement", "_run", "_stage", "_target", "_unreachable", "api", "deadline", "hides_usage", "holds_limits", "id", "relay",
+        "stores", "told_first_token", "version",
     )  # fmt: skip
 
     def __init__(self, relay: "Relay", conn: "Client", request: "Request", api: Format) -> None:
@@ -60,6 +61,8 @@ class TurnEnds:
         self._early: Early | None = None
         self._lacks_usage = False  # of its answer, unless it is asked for
         self.hides_usage = False
+        self.holds_limits = False  # a refusal by quota is no answer of its place
+        self._kept: tuple[AnswerHead, bytes] | None = None  # the last refusal by quota that was hidden
         self.stores = False  # the answer can be asked for later
         self.told_first_token = False
         self.deadline = NEVER
@@ -110,6 +113,8 @@ class TurnEnds:
 
     def _end_early(self, why: str) -> None:
         stage, attempt = self._stage, self._attempt
+        if stage is SENT and attempt is not None:
+            attempt.tell_limits()
         self._over()
         if attempt is not None:
             attempt.abort()

@@ -1,14 +1,20 @@
 """In which words is a turn told of: to the scheduler before it, to its client in the headers of the answer?"""
 
 import time
+from typing import Final
 
 from luftpause.dataplane.formats import Format
 from luftpause.dataplane.identify import Identity, Reading
 from luftpause.dataplane.sweep import NEVER
 from luftpause.dataplane.turns import Ask, Placement
 
+COMPACTS: Final = 2  # the level from which on a runtime is asked to shorten what it sends
 
-def ask_of(api: Format, identity: Identity, reading: Reading, *, turn: str, fresh_run: str, body_bytes: int, body_hash: bytes) -> Ask:
+
+def ask_of(
+    api: Format, identity: Identity, reading: Reading, *, turn: str, fresh_run: str, body_bytes: int, body_hash: bytes,
+    answer_tokens_max: int = 0,
+) -> Ask:  # fmt: skip
     return Ask(
         turn=turn,
         fresh_run=fresh_run,
@@ -26,12 +32,16 @@ def ask_of(api: Format, identity: Identity, reading: Reading, *, turn: str, fres
         traceparent=identity.traceparent,
         principal=identity.principal,
         body_bytes=body_bytes,
+        priority=identity.priority,
+        answer_tokens_max=answer_tokens_max,
     )
 
 
 def placed_lines(turn: str, placement: Placement) -> bytes:
     """Header lines of a turn that an engine has."""
     reason = b"x-luftpause-hold-reason: %b\r\n" % placement.hold_reason.encode() if placement.hold_reason else b""
+    if placement.lease is not None and placement.lease.level >= COMPACTS:
+        reason += b"x-luftpause-compact: 1\r\n"
     return (
         b"x-luftpause-run-id: %b\r\nx-luftpause-turn-id: %b\r\nx-luftpause-replica: %b\r\nx-luftpause-held-ms: %d\r\n"
         b"%bx-accel-buffering: no\r\n"

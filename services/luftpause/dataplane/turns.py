@@ -44,6 +44,8 @@ class Ask(Struct, frozen=True, gc=False):
     traceparent: str = ""
     principal: str = ""
     body_bytes: int = 0
+    priority: int = -1  # claimed, for quotas; -1: none
+    answer_tokens_max: int = 0  # told only where a replica has a quota; 0: the request does not limit it
 
 
 class Usage(Struct, frozen=True, gc=False):
@@ -58,7 +60,8 @@ class Replica(Struct, frozen=True, gc=False):
     """
     A replica as the scheduler announced it. `url` has no trailing slash and no `/v1`.
 
-    `asks_usage`: the scheduler wants to know usage also where a client did not ask for it.
+    `asks_usage`: the scheduler wants to know usage also where a client did not ask for it. `tells_limits`: and what answers say of limits;
+    `holds_limits`: a refusal by quota is no answer, the turn is held again.
     """
 
     name: str
@@ -69,10 +72,25 @@ class Replica(Struct, frozen=True, gc=False):
     api_key: str = ""  # from this process's environment
     apis: tuple[str, ...] = ()
     asks_usage: bool = False
+    tells_limits: bool = False
+    holds_limits: bool = False
+
+
+class Lease(Struct, frozen=True, gc=False):
+    """
+    The leave to use a quota. `level`: how far to cut the load: from 1 on the answer to `answer_share` of its length, but not below
+    `answer_least` tokens; from 2 on the runtime is asked to compact. `model`: what the request is to name; empty: its own.
+    """
+
+    fence: int = 0
+    level: int = 0
+    answer_share: float = 1.0
+    answer_least: int = 0
+    model: str = ""
 
 
 class Placement(Struct, frozen=True, gc=False):
-    """`priority`: what the request says to the engine, in that engine's sign; None: nothing."""
+    """`priority`: what the request says to the engine, in that engine's sign; None: nothing. `lease`: at a replica with a quota."""
 
     replica: Replica
     run: str
@@ -80,6 +98,7 @@ class Placement(Struct, frozen=True, gc=False):
     hold_reason: str = ""
     held_ms: int = 0
     priority: int | None = None
+    lease: Lease | None = None
 
 
 class Refusal(Struct, frozen=True, gc=False):
@@ -126,6 +145,11 @@ class Scheduler(Protocol):
         """Is a session open now?"""
         ...
 
+    @property
+    def hosted(self) -> bool:
+        """Has any replica a quota?"""
+        ...
+
     def ask(self, ask: Ask, waiter: Waiter) -> None:
         """Hold the turn until placed or refused. While disconnected it waits and is asked again after the resync."""
         ...
@@ -159,6 +183,10 @@ class Scheduler(Protocol):
         tools: Sequence[str] = (),
     ) -> None:
         """`tools`: names of those that the answer called."""
+        ...
+
+    def answer_told(self, turn: str, status: int, headers: Mapping[str, str], excerpt: str) -> None:
+        """What its answer says of limits, before its end or its return. `status` of a refusal inside a 200 stream: 429."""
         ...
 
     def failed(self, turn: str, reason: str, usage: Usage | None = None) -> None:

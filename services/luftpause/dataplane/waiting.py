@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from luftpause.dataplane.turns import Ask, Waiter
+from luftpause.dataplane.leases import AnswerTold
+from luftpause.dataplane.turns import Ask, Lease, Waiter
 
 if TYPE_CHECKING:
     from luftpause.dataplane.tally import Row
@@ -24,6 +25,8 @@ class Turn(Struct):
     asked_in: int = 0  # the session
     placed_at: float = 0.0
     row: "Row | None" = None  # where it is counted, once placed
+    fence: int = 0  # of its lease, at a replica with a quota
+    told: AnswerTold | None = None  # what its answer said of limits while nobody could be told
 
 
 class Parked(Struct, frozen=True):
@@ -33,3 +36,4 @@ class Parked(Struct, frozen=True):
     held_ms: int
     since: float
     priority: int | None
+    lease: Lease | None

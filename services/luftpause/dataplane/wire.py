@@ -5,6 +5,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from luftpause.dataplane.leases import AnswerTold, LeaseEnd, LeaseEnded
 from luftpause.dataplane.turns import Ask, Kind, ReturnReason, TurnClass, Usage
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 
@@ -18,6 +19,13 @@ REASONS: Final = {
     ReturnReason.UNREACHABLE: pb.TurnReturned.REASON_UNREACHABLE,
     ReturnReason.BUSY: pb.TurnReturned.REASON_BUSY,
     ReturnReason.LIMITED: pb.TurnReturned.REASON_LIMITED,
+}
+
+LEASE_ENDS: Final = {
+    LeaseEnd.UNUSED: pb.LeaseTold.OUTCOME_UNUSED,
+    LeaseEnd.ANSWERED: pb.LeaseTold.OUTCOME_ANSWERED,
+    LeaseEnd.LIMITED: pb.LeaseTold.OUTCOME_LIMITED,
+    LeaseEnd.FAILED: pb.LeaseTold.OUTCOME_FAILED,
 }
 
 IDS_MAX: Final = 256  # the newest of a request or an answer
@@ -99,6 +107,8 @@ def requested(ask: Ask, *, attempt: int, run: str, arrived: float, now: float, w
             traceparent=ask.traceparent,
             principal=ask.principal,
             body_bytes=ask.body_bytes,
+            priority=ask.priority if ask.priority >= 0 else None,
+            answer_tokens_max=ask.answer_tokens_max,
         )
     )
 
@@ -137,23 +147,49 @@ def finished(
     tool_call_ids: Sequence[str],
     tools: Sequence[str],
 ) -> pb.Fact:
-    tokens = None
-    if usage is not None:
-        tokens = pb.Usage(
-            prompt_tokens=usage.prompt,
-            completion_tokens=usage.completion,
-            cached_tokens=usage.cached or 0,
-            cached_known=usage.cached is not None,
-        )
     return pb.Fact(
         turn_finished=pb.TurnFinished(
             turn=turn,
             attempt=attempt,
             finish_reason=name(finish_reason),
-            usage=tokens,
+            usage=_usage(usage),
             paused=paused,
             tool_call_ids=tool_call_ids,
             tools=tools,
+        )
+    )
+
+
+def _usage(usage: Usage | None) -> pb.Usage | None:
+    if usage is None:
+        return None
+    return pb.Usage(
+        prompt_tokens=usage.prompt,
+        completion_tokens=usage.completion,
+        cached_tokens=usage.cached or 0,
+        cached_known=usage.cached is not None,
+    )
+
+
+def answer_told(turn: str, attempt: int, told: AnswerTold) -> pb.Fact:
+    return pb.Fact(answer_told=_told(turn, attempt, told))
+
+
+def _told(turn: str, attempt: int, told: AnswerTold) -> pb.AnswerTold:
+    return pb.AnswerTold(turn=turn, attempt=attempt, status=told.status, headers=told.headers, excerpt=told.excerpt)
+
+
+def lease_ended(ended: LeaseEnded) -> pb.Fact:
+    return pb.Fact(
+        lease_told=pb.LeaseTold(
+            turn=ended.turn,
+            attempt=ended.attempt,
+            replica=ended.replica,
+            fence=ended.fence,
+            outcome=LEASE_ENDS[ended.end],
+            prompt_tokens=ended.usage.prompt if ended.usage is not None else None,
+            answer_tokens=ended.usage.completion if ended.usage is not None else None,
+            answer=_told(ended.turn, ended.attempt, ended.told) if ended.told is not None else None,
         )
     )
 

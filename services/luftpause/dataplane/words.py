@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+from luftpause.dataplane.leases import AnswerTold, LeaseEnded
 from luftpause.dataplane.turns import Ask, ReturnReason, Usage
 
 F_co = TypeVar("F_co", covariant=True)
@@ -43,6 +44,10 @@ class Words(Protocol[F_co]):
     ) -> F_co: ...
 
     def failed(self, turn: str, attempt: int, reason: str) -> F_co: ...
+
+    def answer_told(self, turn: str, attempt: int, told: AnswerTold) -> F_co: ...
+
+    def lease_ended(self, ended: LeaseEnded) -> F_co: ...
 
     def run_ended(self, run: str, principal: str, ended: float, now: float) -> F_co: ...
 

@@ -9,7 +9,7 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Final, assert_never
+from typing import Final, Protocol, assert_never
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from luftpause.kit.logs import Log
 from luftpause.kit.metrics import Histogram
 from luftpause.scheduler.core.decisions import (
     BranchFollowed,
+    CancelReserve,
     Decision,
     EndRun,
     Expire,
@@ -30,11 +31,14 @@ from luftpause.scheduler.core.decisions import (
     Probe,
     Refuse,
     ReplicasChanged,
+    ReserveQuota,
+    SettleQuota,
     Step,
 )  # fmt: skip
 from luftpause.scheduler.core.events import Continue, DataplaneAlive, DataplaneLost, Event, ReplicaProbed, Resync, Tick
 from luftpause.scheduler.core.model import State
 from luftpause.scheduler.outbox import Orders
+from luftpause.scheduler.quota_told import AnswerTold, LeaseTold, Told
 from luftpause.scheduler.rates import Rate
 from luftpause.scheduler.translate import Replicas
 
@@ -52,12 +56,32 @@ Observer = Callable[[State, Event, Step], None]
 
 log = Log("scheduler")
 
+Wish = ReserveQuota | CancelReserve | SettleQuota
+
 
 class Attach(Struct, frozen=True, gc=False):
     """A session has said all of its Hello: from this event on the dataplane's orders go into its outbox."""
 
     resync: Resync
     outbox: Orders
+
+
+class Quotas(Protocol):
+    """Who asks for quota, and settles what was granted; its answers come as events."""
+
+    def carry_out(self, decision: Wish) -> None: ...
+
+    def told(self, told: Told) -> None: ...
+
+
+class NoQuotas:
+    """Nobody: who asks waits."""
+
+    def carry_out(self, decision: Wish) -> None:
+        pass
+
+    def told(self, told: Told) -> None:
+        pass
 
 
 class CoreFailedError(LuftpauseError):
@@ -93,11 +117,12 @@ class Host:
         self.decide_seconds = Histogram("luftpause_scheduler_decide_seconds", "What one event costs the core.", DECIDE_BOUNDS_SECONDS)
         self.rate = Rate(clock)
         self.probe = probe
+        self.quotas: Quotas = NoQuotas()
         self._decide = decide
         self._replicas = replicas
         self._clock = clock
         self._garbage = garbage
-        self._inbox: deque[Event | Attach] = deque()
+        self._inbox: deque[Event | Attach | Told] = deque()
         self._inbox_events_max = inbox_events_max
         self._observers = tuple(observers)
         self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
@@ -114,13 +139,13 @@ class Host:
 
     # ---- in
 
-    def post(self, event: Event) -> None:
+    def post(self, event: Event | Told) -> None:
         """Put an event behind the others. Its `now` must have been read just before, on the host's clock."""
         self._inbox.append(event)
         if self._soon is None and self._loop is not None:
             self._soon = self._loop.call_soon(self._work)
 
-    def post_soon(self, event: Event) -> None:
+    def post_soon(self, event: Event | Told) -> None:
         """As `post`, but nobody waits for what it changes: it is handled with the next event or within SOON_SECONDS."""
         self._inbox.append(event)
         if self._soon is None:
@@ -225,7 +250,10 @@ class Host:
         if self._garbage.idle() if idle else self._garbage.busy():
             log.debug("garbage collected")
 
-    def _take(self, item: Event | Attach) -> None:
+    def _take(self, item: Event | Attach | Told) -> None:
+        if isinstance(item, AnswerTold | LeaseTold):
+            self.quotas.told(item)
+            return
         if isinstance(item, Attach):
             self._outboxes[item.resync.dataplane] = (item.resync.session, item.outbox)
             item.outbox.put(self._announced)
@@ -272,6 +300,8 @@ class Host:
         match decision:
             case Place() | Held() | Refuse() | BranchFollowed() | Located():
                 self._send(decision)
+            case ReserveQuota() | CancelReserve() | SettleQuota():
+                self.quotas.carry_out(decision)
             case EndRun():
                 self._spread(decision)
             case Probe(replica=replica):

@@ -192,10 +192,11 @@ class Recorder:
         self._parts += 1
         lost = self.lost
         specs = tuple([state.replicas[name].spec for name in state.names])
+        settings = self._names.hide(state.settings) if self._names is not None else state.settings
         fresh = begins == "start" and state == initial(state.settings, specs, state.now)
         header = Header(
             record=VERSION, luftpause=__version__, policy=state.settings.policy, seed=self._epoch,
-            recorded_at=at.isoformat(timespec="milliseconds"), now=state.now, settings=state.settings, replicas=specs, begins=begins,
+            recorded_at=at.isoformat(timespec="milliseconds"), now=state.now, settings=settings, replicas=specs, begins=begins,
             part=self._parts, hashed=self._names is not None, lost=lost - self._lost_before,
         )  # fmt: skip
         line = header_line(header, None) if fresh else self._snapshot(header, state)

@@ -17,6 +17,7 @@ from immutables import Map
 from msgspec import Struct
 
 from luftpause.scheduler.core.identity import says_nothing
+from luftpause.scheduler.core.settings import EVERYBODY_ELSE
 from luftpause.scheduler.core.sorted_set import SortedSet, sorted_set
 from luftpause.scheduler.core.timing import Timer
 
@@ -119,6 +120,10 @@ class Names:
         """(anything, name, name), sorted."""
         return sorted_set((item[0], *self.all(item[1:])) for item in value)
 
+    def caller(self, name: str) -> str:
+        """Of a configured one; `*` stands for all others."""
+        return name if name == EVERYBODY_ELSE else self.text(name)
+
     def branch(self, name: str) -> str:
         """The turn whose answer it was; one from a dataplane's memory is named after its first tool-call id."""
         if not name.startswith(RESYNCED):
@@ -176,15 +181,17 @@ RULES: Final[dict[str, Hide | None]] = {
     **dict.fromkeys((
         "dataplane", "turn", "model", "api", "apis", "models", "name", "names", "url", "api_key_env", "replica", "replicas", "reason",
         "finish_reason", "without", "delivering", "turns", "home", "kind", "kept_home", "session", "boot", "query", "code", "message",
-        "phase", "held", "place", "queue", "rank", "spec", "settings", "servers", "dataplane_names", "identifying", "queue_keys",
+        "phase", "held", "place", "queue", "rank", "spec", "servers", "dataplane_names", "identifying", "queue_keys",
         "queues_of_home", "queues_of_model", "seconds", "dirty", "stale", "counters", "phases", "listed", "suspects", "unusable",
         "outcome", "load", "usage", "hold_reason", "turn_class", "waits_for", "waits_for", "patterns", "urls",
-        "tools", "tool", "priority", "firsts", "mean", "last", "prompt", "context", "token_seconds", "fixed_seconds", "tokens_per_byte",
+        "tools", "tool", "priority", "fallback", "fell", "asks", "lines", "given_up",
+        "hosted", "asking", "dataplanes_expected",
+        "firsts", "mean", "last", "prompt", "context", "token_seconds", "fixed_seconds", "tokens_per_byte",
         "answers_of_class", "results", "pauses", "batch_pause", "run_seconds",
     ), CLEAR),
     **dict.fromkeys((
         "lanes", "tool_calls", "paused", "branches", "sightings", "dataplanes", "queues", "resyncing", "hello",
-        "policy_state", "engines", "flying",
+        "policy_state", "engines", "flying", "quota", "settings", "callers",
     ), INSIDE),
     "RunMemory.responses": INSIDE,
     "Resync.runs": INSIDE,
@@ -211,6 +218,7 @@ RULES: Final[dict[str, Hide | None]] = {
     "State.turns": INSIDE,
     "State.runs": KEYS,
     "State.callers": KEYS,
+    "State.run_quotas": KEYS,
     "State.ids": KEYS,
     "State.responses": KEYS,
     "State.twins": Names.twins,
@@ -220,6 +228,8 @@ RULES: Final[dict[str, Hide | None]] = {
     "State.ranks": Names.seconds_of_pairs,
     "State.timers": Names.timers,
     "State.wheel": Names.wheel,
+    "Settings.policy": CLEAR,
+    "CallerPriority.caller": Names.caller,
     "State.policy": CLEAR,  # this and the next are empty between two steps
     "State.decisions": CLEAR,
 }  # fmt: skip

@@ -3,18 +3,22 @@
 from collections.abc import Iterable
 
 from luftpause.kit.config import ReplicaConfig
+from luftpause.kit.config_governor import GovernorConfig
+from luftpause.kit.config_quota import target_of
 from luftpause.kit.urls import base_url
 from luftpause.scheduler.core.events import Kind, ReplicaSpec
 from luftpause.scheduler.core.model import State
 from luftpause.scheduler.translate import Announced, Replicas
 
+NO_TARGETS = GovernorConfig()
 
-def specs(configs: Iterable[ReplicaConfig]) -> tuple[ReplicaSpec, ...]:
+
+def specs(configs: Iterable[ReplicaConfig], governor: GovernorConfig = NO_TARGETS) -> tuple[ReplicaSpec, ...]:
     """The replicas as the core knows them. That names differ and URLs are bases is for the configuration to see to."""
-    return tuple(_spec(config) for config in configs)
+    return tuple(_spec(config, governor) for config in configs)
 
 
-def _spec(config: ReplicaConfig) -> ReplicaSpec:
+def _spec(config: ReplicaConfig, governor: GovernorConfig) -> ReplicaSpec:
     return ReplicaSpec(
         name=config.name,
         url=base_url(config.url),
@@ -26,6 +30,9 @@ def _spec(config: ReplicaConfig) -> ReplicaSpec:
         router=bool(config.load_from),
         api_key_env=config.api_key_env or "",
         apis=config.apis or (),
+        quota=target_of(config, governor) or "",
+        passes_limits=config.on_limit == "pass",
+        fallback=config.fallback,
     )
 
 
@@ -43,7 +50,9 @@ def announced(state: State) -> Replicas:
                 state=replica.health.value,
                 api_key_env=replica.spec.api_key_env,
                 apis=replica.apis,
-                asks_usage=state.settings.policy == "guard" and replica.spec.kind is Kind.GENERATIVE,
+                asks_usage=(state.settings.policy == "guard" or bool(replica.spec.quota)) and replica.spec.kind is Kind.GENERATIVE,
+                tells_limits=bool(replica.spec.quota),
+                holds_limits=bool(replica.spec.quota) and not replica.spec.passes_limits,
             )
         )
     return Replicas(tuple(found))

@@ -16,6 +16,7 @@ from luftpause.scheduler import translate
 from luftpause.scheduler.core.events import Event, Resync
 from luftpause.scheduler.core.memory import RunMemory, TurnMemory
 from luftpause.scheduler.outbox import Orders, Outbox
+from luftpause.scheduler.quota_told import Told
 
 NAME_CHARS_MAX: Final = 128
 UNKNOWN_LOGGED_MAX: Final = 5  # per session; all are counted
@@ -76,7 +77,7 @@ class Session:
             self.dataplane, self.boot, self._began = hello.dataplane, hello.boot, self._clock()
             self.opened.set()
 
-    def receive(self, facts: Iterable[pb.Fact], *, post: Callable[[Event], None], attach: Callable[[Resync, Orders], None]) -> None:
+    def receive(self, facts: Iterable[pb.Fact], *, post: Callable[[Event | Told], None], attach: Callable[[Resync, Orders], None]) -> None:
         """Give the facts of a batch on as events, in order; what comes before HelloEnd is kept until then."""
         now = self.heard = self._clock()
         for fact in facts:
@@ -93,7 +94,7 @@ class Session:
                 case _:
                     self._event(fact, now, post)
 
-    def _event(self, fact: pb.Fact, now: float, post: Callable[[Event], None]) -> None:
+    def _event(self, fact: pb.Fact, now: float, post: Callable[[Event | Told], None]) -> None:
         event = translate.event(fact, dataplane=self.dataplane, now=now)
         if event is None:
             self._skip(fact)
@@ -115,7 +116,7 @@ class Session:
             f"the Hello of {self.dataplane} is longer than {self._hello.bytes_max} bytes; raise scheduler.hello_bytes_max",
         )
 
-    def _complete(self, now: float, post: Callable[[Event], None], attach: Callable[[Resync, Orders], None]) -> None:
+    def _complete(self, now: float, post: Callable[[Event | Told], None], attach: Callable[[Resync, Orders], None]) -> None:
         if self.complete:
             self.end(grpc.StatusCode.INVALID_ARGUMENT, "HelloEnd came twice")
             return

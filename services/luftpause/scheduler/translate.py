@@ -7,7 +7,7 @@ from typing import Final, assert_never
 from msgspec import Struct
 
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
-from luftpause.scheduler.core.decisions import BranchFollowed, EndRun, Held, Located, Place, Refuse
+from luftpause.scheduler.core.decisions import BranchFollowed, EndRun, Held, Located, Outcome, Place, Refuse
 from luftpause.scheduler.core.events import (
     DataplaneAlive,
     Event,
@@ -30,6 +30,7 @@ from luftpause.scheduler.core.events import (
     Usage,
 )
 from luftpause.scheduler.core.memory import LaneMemory, PausedBranch, ResponseMemory, RunMemory, ToolCallMemory, TurnMemory
+from luftpause.scheduler.quota_told import AnswerTold, LeaseTold, Told
 
 
 class Announced(Struct, frozen=True, gc=False):
@@ -43,6 +44,8 @@ class Announced(Struct, frozen=True, gc=False):
     api_key_env: str = ""
     apis: tuple[str, ...] = ()
     asks_usage: bool = False  # usage is asked of it where clients did not
+    tells_limits: bool = False  # what its answers say of limits is to be told
+    holds_limits: bool = False  # its refusals by quota are hidden, and the turn is held again
 
 
 class Replicas(Struct, frozen=True, gc=False):
@@ -53,12 +56,13 @@ class Replicas(Struct, frozen=True, gc=False):
 
 # From where on a dataplane's numbers are not believed: counting on must never reach what the wire can't carry.
 TURN_SEQ_MAX: Final = 2**62
+TOKENS_MAX: Final = 10**9
 TOOLS_MAX: Final = 16  # names of tools that are read of one answer
 
 Order = Place | Held | Refuse | EndRun | BranchFollowed | Located | Replicas
 
 
-def event(fact: pb.Fact, *, dataplane: str, now: float) -> Event | None:
+def event(fact: pb.Fact, *, dataplane: str, now: float) -> Event | Told | None:
     """The event of one fact, its ages turned into times on the clock of `now`. None: this version does not know the fact.
 
     Hello, HelloPart and HelloEnd are no events by themselves and give None too.
@@ -102,7 +106,7 @@ def order(decided: Order) -> pb.Order:  # noqa: PLR0911 (one per order)
 
 
 def _placed(place: Place) -> pb.Placed:
-    return pb.Placed(
+    placed = pb.Placed(
         turn=place.turn,
         attempt=place.attempt,
         run=place.run,
@@ -112,6 +116,11 @@ def _placed(place: Place) -> pb.Placed:
         held_ms=round(place.held_seconds * 1000),
         priority=place.priority if isinstance(place.priority, int) else None,
     )
+    if place.fence or place.model:
+        placed.fence, placed.model = place.fence, place.model
+        if place.level:
+            placed.level, placed.answer_share, placed.answer_least = place.level, place.answer_share, place.answer_least
+    return placed
 
 
 def _refused(refuse: Refuse) -> pb.Refused:
@@ -136,6 +145,8 @@ def _replica(replica: Announced) -> pb.Replica:
         api_key_env=replica.api_key_env,
         apis=replica.apis,
         asks_usage=replica.asks_usage,
+        tells_limits=replica.tells_limits,
+        holds_limits=replica.holds_limits,
     )
 
 
@@ -156,6 +167,14 @@ _REASONS: Final[dict[int, ReturnReason]] = {
     pb.TurnReturned.REASON_UNREACHABLE: ReturnReason.UNREACHABLE,
     pb.TurnReturned.REASON_BUSY: ReturnReason.BUSY,
     pb.TurnReturned.REASON_LIMITED: ReturnReason.LIMITED,
+}
+
+
+_OUTCOMES: Final[dict[int, Outcome]] = {
+    pb.LeaseTold.OUTCOME_UNUSED: Outcome.UNUSED,
+    pb.LeaseTold.OUTCOME_ANSWERED: Outcome.ANSWERED,
+    pb.LeaseTold.OUTCOME_LIMITED: Outcome.LIMITED,
+    pb.LeaseTold.OUTCOME_FAILED: Outcome.FAILED,
 }
 
 
@@ -184,6 +203,7 @@ def _run(record: pb.RunRecord, now: float) -> RunMemory:
         tool_calls=tuple(ToolCallMemory(call.id, call.head_digest, _since(call.age_ms, now)) for call in record.tool_calls),
         responses=tuple(ResponseMemory(answer.id, answer.replica, _since(answer.age_ms, now)) for answer in record.responses),
         principal=record.principal,
+        fell=tuple(sorted(record.fell.items())),
     )
 
 
@@ -212,6 +232,7 @@ def _turn(record: pb.TurnRecord, now: float) -> TurnMemory:
         first_token=record.first_token,
         principal=record.principal,
         head_digest=record.head_digest,
+        fence=record.fence,
     )
 
 
@@ -244,6 +265,8 @@ def _requested(fact: pb.Fact, dataplane: str, now: float) -> Event:
         without=tuple(asked.without),
         principal=asked.principal,
         body_bytes=asked.body_bytes,
+        priority=asked.priority if asked.HasField("priority") else -1,
+        answer_tokens_max=min(asked.answer_tokens_max, TOKENS_MAX),
     )
 
 
@@ -312,7 +335,29 @@ def _unusable(fact: pb.Fact, dataplane: str, now: float) -> Event:
     return ReplicaUnusable(now, dataplane, fact.replica_unusable.replica, fact.replica_unusable.reason)
 
 
-_EVENTS: Final[dict[str, Callable[[pb.Fact, str, float], Event]]] = {
+def _answer_told(fact: pb.Fact, _dataplane: str, _now: float) -> Told:
+    return _answer(fact.answer_told)
+
+
+def _answer(told: pb.AnswerTold) -> AnswerTold:
+    return AnswerTold(told.turn, told.attempt, told.status, dict(told.headers), told.excerpt)
+
+
+def _lease_told(fact: pb.Fact, _dataplane: str, _now: float) -> Told:
+    told = fact.lease_told
+    return LeaseTold(
+        turn=told.turn,
+        attempt=told.attempt,
+        replica=told.replica,
+        fence=told.fence,
+        outcome=_OUTCOMES.get(told.outcome, Outcome.FAILED),
+        prompt_tokens=told.prompt_tokens if told.HasField("prompt_tokens") else None,
+        answer_tokens=told.answer_tokens if told.HasField("answer_tokens") else None,
+        answer=_answer(told.answer) if told.HasField("answer") else None,
+    )
+
+
+_EVENTS: Final[dict[str, Callable[[pb.Fact, str, float], Event | Told]]] = {
     "alive": _alive,
     "turn_requested": _requested,
     "turn_abandoned": _abandoned,
@@ -327,4 +372,6 @@ _EVENTS: Final[dict[str, Callable[[pb.Fact, str, float], Event]]] = {
     "locate": _sought,
     "replica_suspected": _suspected,
     "replica_unusable": _unusable,
+    "answer_told": _answer_told,
+    "lease_told": _lease_told,
 }

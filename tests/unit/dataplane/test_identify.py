@@ -18,7 +18,7 @@ TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         ({b"x-luftpause-class": b"BATCH"}, Identity(turn_class=TurnClass.BATCH)),
         ({b"x-luftpause-class": b"interactive"}, Identity()),
         ({b"x-luftpause-caller": "jürgen".encode()}, Identity(caller="jürgen")),
-        ({b"x-luftpause-priority": b"2"}, Identity()),
+        ({b"x-luftpause-priority": b"2"}, Identity(priority=2)),
         ({b"traceparent": TRACE}, Identity(traceparent=TRACE.decode())),
         ({b"traceparent": b"00-0-0-0"}, Identity()),
         ({b"traceparent": TRACE.replace(b"b7ad6b7169203331", b"0000000000000000")}, Identity()),

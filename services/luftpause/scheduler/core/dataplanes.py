@@ -9,8 +9,9 @@ from luftpause.scheduler.core.identity import recall_ids
 from luftpause.scheduler.core.indexes import Draft, arm, count_caller, dataplane_of, put_dataplane, put_replica, turns_of
 from luftpause.scheduler.core.memory import LaneMemory, RunMemory, TurnMemory
 from luftpause.scheduler.core.model import Branch, Dataplane, Lane, Resyncing, Run, Turn, TurnPhase
-from luftpause.scheduler.core.placement import count_in_flight
+from luftpause.scheduler.core.places import count_in_flight
 from luftpause.scheduler.core.queues import replicas_changed
+from luftpause.scheduler.core.quota_model import RunQuota, TurnQuota
 from luftpause.scheduler.core.requests import identify_all
 from luftpause.scheduler.core.responses import remember_response
 from luftpause.scheduler.core.runs import add_branch, drop_branch, forget_unused, lane_of, move_home, put_run, run_key, with_lane
@@ -102,6 +103,9 @@ def _merge_run(d: Draft, dataplane: str, memory: RunMemory) -> None:
         if run.held:
             run = put_run(d, run)
             requeue_lanes(d, before, run)
+    if memory.fell:
+        known = d.run_quotas.get(key, RunQuota())
+        d.run_quotas = d.run_quotas.set(key, replace(known, fell=tuple(sorted((dict(memory.fell) | dict(known.fell)).items()))))
     run = recall_ids(d, run, memory)
     for response in memory.responses:
         run = remember_response(d, run, response.id, response.replica, response.seen)
@@ -155,6 +159,7 @@ def _count_turn(d: Draft, dataplane: str, memory: TurnMemory) -> None:
         arrived=memory.placed, phase=TurnPhase.IN_FLIGHT, replica=memory.replica, turn_seq=memory.turn_seq, placed=memory.placed,
         expires=max(memory.placed, d.now) + d.settings.turn_timeout_seconds,
         head_digest=memory.head_digest, stated=True, hold_until=memory.placed + (d.settings.hold_seconds_max or -memory.placed),
+        quota=TurnQuota(fence=memory.fence) if memory.fence else None,
     )  # fmt: skip
     holder = dataplane_of(d, dataplane)
     put_dataplane(d, replace(holder, turns_count=holder.turns_count + 1))

@@ -10,7 +10,7 @@ from typing import Any
 
 from immutables import Map
 
-from luftpause.scheduler.core import dataplanes, endings, replicas, requests, responses, timers, turns
+from luftpause.scheduler.core import dataplanes, endings, quota_grants, replicas, requests, responses, timers, turns
 from luftpause.scheduler.core.decisions import Step
 from luftpause.scheduler.core.events import (
     ConfigChanged,
@@ -19,6 +19,9 @@ from luftpause.scheduler.core.events import (
     DataplaneLost,
     Event,
     FirstToken,
+    QuotaDeferred,
+    QuotaGranted,
+    QuotaRefused,
     ReplicaProbed,
     ReplicaSpec,
     ReplicaSuspected,
@@ -149,6 +152,9 @@ ABSORB: dict[type[Event], Callable[[Draft, Any], None]] = {
     ReplicaUnusable: dataplanes.unusable,
     ReplicaProbed: replicas.probed,
     ConfigChanged: replicas.configured,
+    QuotaGranted: quota_grants.granted,
+    QuotaDeferred: quota_grants.deferred,
+    QuotaRefused: quota_grants.refused,
     Tick: _nothing,  # what is due has happened already
     Continue: _nothing,
 }

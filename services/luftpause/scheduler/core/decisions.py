@@ -20,13 +20,15 @@ class HoldReason(Enum):
     RESERVED = "reserved"  # batch leaves room for paused interactive runs
     KV = "kv"  # what runs fills the engine's KV memory
     PROTECT = "protect"  # it would push out the prefix of a run that is about to come back
+    QUOTA = "quota"  # the allowance that it needs has no room, or others go first
 
 
 class Place(Struct, frozen=True, gc=False):
     """
     Tell the waiting dataplane where the turn goes. `held_seconds` since it arrived, 0.0 if it was never held.
 
-    `priority`: what the request should say to the engine, in the sign of its flavour; not set: nothing.
+    `priority`: what the request should say to the engine, in the sign of its flavour; not set: nothing. Of a replica with a quota: the
+    lease, how far to cut the load, and the model that the request should name, where that is another than it does.
     """
 
     dataplane: str
@@ -38,6 +40,11 @@ class Place(Struct, frozen=True, gc=False):
     hold_reason: HoldReason | None = None  # the last one
     held_seconds: float = 0.0
     priority: int | UnsetType = UNSET
+    fence: int = 0
+    level: int = 0
+    answer_share: float = 1.0
+    answer_least: int = 0
+    model: str = ""
 
 
 class Held(Struct, frozen=True, gc=False):
@@ -118,7 +125,68 @@ class Expire(Struct, frozen=True, gc=False):
     replica: str
 
 
-Decision = Place | Held | Refuse | Probe | ReplicasChanged | Forget | EndRun | BranchFollowed | Located | Expire
+class ReserveQuota(Struct, frozen=True, gc=False):
+    """
+    The turn wants to go to this replica, whose quota it needs: tokens of the prompt, as estimated, and of the answer.
+
+    Answered by `QuotaGranted`, `QuotaDeferred` or `QuotaRefused`. `retry`: an earlier attempt was refused by quota.
+    """
+
+    turn: str
+    attempt: int
+    replica: str
+    caller: str
+    priority: int
+    prompt_tokens: int
+    answer_tokens: int
+    retry: bool = False
+
+
+class CancelReserve(Struct, frozen=True, gc=False):
+    """It does not want that any more."""
+
+    turn: str
+    attempt: int
+    replica: str
+
+
+class Outcome(Enum):
+    """What became of a lease."""
+
+    UNUSED = "unused"  # nothing was sent: all of it comes back
+    ANSWERED = "answered"
+    LIMITED = "limited"  # refused by quota
+    FAILED = "failed"  # it may have been spent
+    LOST = "lost"  # nobody said; its dataplane may still tell
+
+
+class SettleQuota(Struct, frozen=True, gc=False):
+    """The place of a turn with a lease has ended. Tokens as its engine counted them; None: it did not say."""
+
+    turn: str
+    attempt: int
+    replica: str
+    fence: int
+    outcome: Outcome
+    prompt_tokens: int | None = None
+    answer_tokens: int | None = None
+
+
+Decision = (
+    Place
+    | Held
+    | Refuse
+    | Probe
+    | ReplicasChanged
+    | Forget
+    | EndRun
+    | BranchFollowed
+    | Located
+    | Expire
+    | ReserveQuota
+    | CancelReserve
+    | SettleQuota
+)
 
 
 class Step(Struct, frozen=True, gc=False):

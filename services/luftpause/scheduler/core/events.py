@@ -40,7 +40,8 @@ class ReplicaSpec(Struct, frozen=True, gc=False):
     A replica as configured. `models` None: learned from its probe; one with `*` in it is a pattern (`gpt-*`, `*`).
 
     `capped` False: its load is never asked (`load: none`). `priority`: its engine has a priority queue whose sign is that one's. `router`:
-    several engines behind one address.
+    several engines behind one address. `quota`: the target whose allowance its turns need; `fallback`: models, best first, that runs go on
+    with while that is about to end; `passes_limits`: its clients see its refusals by quota.
     """
 
     name: str
@@ -53,6 +54,9 @@ class ReplicaSpec(Struct, frozen=True, gc=False):
     apis: tuple[str, ...] = ()
     priority: Literal["off", "sglang", "vllm"] = "off"  # sglang: higher goes first; vllm: lower goes first
     router: bool = False
+    quota: str = ""
+    passes_limits: bool = False
+    fallback: tuple[str, ...] = ()
 
 
 class Happened(Struct, frozen=True, gc=False, tag=True, tag_field="event", omit_defaults=True):
@@ -85,6 +89,8 @@ class TurnRequested(Happened, frozen=True, gc=False):
     without: tuple[str, ...] = ()  # replicas that gave it back
     principal: str = ""
     body_bytes: int = 0
+    priority: int = -1  # claimed, for quotas: 0 to 2; -1: not stated
+    answer_tokens_max: int = 0  # as the request limits it; 0: not stated
 
 
 class TurnAbandoned(Happened, frozen=True, gc=False):
@@ -269,6 +275,49 @@ class ConfigChanged(Happened, frozen=True, gc=False):
     replicas: tuple[ReplicaSpec, ...]
 
 
+# ---- quotas -----------------------------------------------------------------------------------------------------
+
+
+class QuotaGranted(Happened, frozen=True, gc=False):
+    """
+    A wish (`ReserveQuota`) is granted: its lease is `fence`.
+
+    `level`: how far to cut the load (`quota_model`); `answer_share`, `answer_least`: by how much answers, down to how many tokens.
+    """
+
+    now: float
+    turn: str
+    attempt: int
+    replica: str
+    fence: int
+    level: int = 0
+    answer_share: float = 1.0
+    answer_least: int = 0
+
+
+class QuotaDeferred(Happened, frozen=True, gc=False):
+    """Not now; it waits in the governor's queue. `wait_seconds`: nothing is granted there before."""
+
+    now: float
+    turn: str
+    attempt: int
+    replica: str
+    wait_seconds: float = 0.0
+
+
+class QuotaRefused(Happened, frozen=True, gc=False):
+    """The governor does not keep the wish. `status` HTTP, `code` stable; `retry_after_seconds` 0: a retry does not help."""
+
+    now: float
+    turn: str
+    attempt: int
+    replica: str
+    status: int
+    code: str
+    message: str
+    retry_after_seconds: float = 0.0
+
+
 # ---- time -------------------------------------------------------------------------------------------------------
 
 
@@ -303,6 +352,9 @@ Event = (
     | ReplicaUnusable
     | ReplicaProbed
     | ConfigChanged
+    | QuotaGranted
+    | QuotaDeferred
+    | QuotaRefused
     | Tick
     | Continue
 )

@@ -8,6 +8,7 @@ from luftpause.scheduler.core.decisions import Held, HoldReason, Refuse
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, disarm, mark_dirty, put_dataplane, put_turn
 from luftpause.scheduler.core.model import GENERATIVE, Lane, QueueKey, Run, Turn, TurnPhase
 from luftpause.scheduler.core.queues import dequeue, enqueue
+from luftpause.scheduler.core.quota_wait import stop
 from luftpause.scheduler.core.runs import forget_unused, lane_of, put_run, with_lane
 from luftpause.scheduler.core.timing import Timer
 from luftpause.scheduler.core.verdicts import Refusal, candidates, held_too_long, too_many
@@ -64,8 +65,8 @@ def over_limit(d: Draft, turn: Turn) -> Refusal | None:
     return too_many(d, turn) if turn.attempt == 1 else None
 
 
-def hold(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason, waits_for: tuple[str, ...], run: Run | None = None) -> None:
-    """`run`: its run, if that is not stored yet."""
+def hold(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason | None, waits_for: tuple[str, ...], run: Run | None = None) -> None:
+    """`reason` None: its dataplane is told nothing yet. `run`: its run, if that is not stored yet."""
     if run is not None:
         put_run(d, replace(run, held=run.held.set(turn.id, True)))
     elif (run := d.runs.get(turn.run)) is not None:
@@ -73,10 +74,12 @@ def hold(d: Draft, turn: Turn, key: QueueKey, reason: HoldReason, waits_for: tup
     if turn.hold_until:
         arm(d, turn.hold_until, Timer.HOLD, turn.id)
     place = enqueue(d, turn, key)
-    since = tell(d, turn, reason, waits_for)
+    since = 0.0 if reason is None else tell(d, turn, reason, waits_for)
     put_turn(
         d,
-        replace(turn, phase=TurnPhase.HELD, queue=key, place=place, reason=reason, waits_for=waits_for, no_replica_since=since),
+        replace(
+            turn, phase=TurnPhase.HELD, queue=key, place=place, reason=reason or turn.reason, waits_for=waits_for, no_replica_since=since
+        ),
     )
 
 
@@ -111,6 +114,8 @@ def refuse_unknown(d: Draft, turn: Turn, refusal: Refusal) -> None:
 
 def drop_waiting(d: Draft, turn: Turn) -> None:
     """Take a turn that is held (or about to be) out of everything that knows it."""
+    if turn.quota is not None:
+        turn = stop(d, turn)
     if turn.queue is not None:
         dequeue(d, turn, turn.queue)
         waits_no_more(d, turn)
@@ -129,6 +134,18 @@ def drop_waiting(d: Draft, turn: Turn) -> None:
     d.runs = d.runs.set(run.key, run)
     if turn.returned and run.held:
         requeue_lanes(d, before, run)
+
+
+def waits_for_home_no_more(d: Draft, turn: Turn) -> Turn:
+    """Its lane's home gave it back, and it goes elsewhere: others of the lane may, too."""
+    run = d.runs.get(turn.run)
+    if run is not None and (lane := lane_of(run, turn.model)) is not None:
+        before = run.lanes
+        held = run.held.delete(turn.id) if turn.id in run.held else run.held
+        run = replace(run, held=held, lanes=with_lane(run, replace(lane, returned=lane.returned - 1)))
+        d.runs = d.runs.set(run.key, run)
+        requeue_lanes(d, before, run)
+    return replace(turn, returned=False)
 
 
 def waits_no_more(d: Draft, turn: Turn) -> None:

@@ -46,6 +46,7 @@ class RunMemory(Struct, frozen=True, gc=False):
     responses: tuple[ResponseMemory, ...] = ()
     principal: str = ""
     placed: float = 0.0  # when a turn of it last had a place there; 0: not told, then `seen` counts
+    fell: tuple[tuple[str, str], ...] = ()  # (model that its requests name, model it goes on with)
 
 
 class TurnMemory(Struct, frozen=True, gc=False):
@@ -64,3 +65,4 @@ class TurnMemory(Struct, frozen=True, gc=False):
     first_token: bool = False
     principal: str = ""
     head_digest: bytes = b""
+    fence: int = 0  # of its lease, at a replica with a quota

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from luftpause.scheduler.core.decisions import Decision, HoldReason
 from luftpause.scheduler.core.events import Kind, Load, ReplicaSpec, Resync, TurnClass
+from luftpause.scheduler.core.quota_model import RunQuota, TurnQuota
 from luftpause.scheduler.core.settings import Settings
 from luftpause.scheduler.core.sorted_set import SortedSet
 from luftpause.scheduler.core.timing import Due, Second
@@ -207,6 +208,7 @@ class Turn(Struct, frozen=True, gc=False):
     placed: float = 0.0
     expires: float = 0.0
     held_seconds: float = 0.0
+    quota: TurnQuota | None = None
 
 
 class Caller(Struct, frozen=True, gc=False):
@@ -298,6 +300,10 @@ class Tables(Struct, gc=False):
     serial: int = 0
     counters: "Map[str, int]" = Map()
     phases: tuple[int, ...] = (0,) * 6  # runs by phase and class, see `phase_slot`
+    hosted: tuple[str, ...] = ()  # replicas with a quota
+    asking: "Map[str, tuple[int, ...]]" = Map()  # replica -> turns that ask for its quota, by priority
+    lines: "Map[str, SortedSet[tuple[int, float, str]]]" = Map()  # replica that is full -> (priority, arrival, turn)
+    run_quotas: "Map[str, RunQuota]" = Map()  # of runs with turns that needed some
     held: int = 0  # turns in queues
     passes_held: int = 0  # those of them that are not generative
     policy_state: Any = None

@@ -1,38 +1,18 @@
 """Where does a turn go now, or why does it wait?"""
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.admission import owes, shared
-from luftpause.scheduler.core.decisions import HoldReason, Place
-from luftpause.scheduler.core.events import TurnClass, TurnFinished
-from luftpause.scheduler.core.holding import (
-    hold,
-    hold_new,
-    limited,
-    over_limit,
-    queue_key,
-    refuse,
-    requeue_lanes,
-    waits_no_more,
-)
-from luftpause.scheduler.core.indexes import (
-    Draft,
-    bump,
-    count_caller,
-    dataplane_of,
-    heed,
-    look_at,
-    mark_dirty,
-    put_dataplane,
-    put_replica,
-    put_turn,
-    replica_of,
-)
-from luftpause.scheduler.core.model import GENERATIVE, Health, Lane, QueueKey, Replica, Run, Turn, TurnPhase
-from luftpause.scheduler.core.order import Candidate, next_turn, waits_for
-from luftpause.scheduler.core.queues import bound_home, dequeue
-from luftpause.scheduler.core.runs import follow, forget_unused, lane_of, move_home, phase_of, put_run, with_lane
+from luftpause.scheduler.core.admission import owes
+from luftpause.scheduler.core.decisions import HoldReason
+from luftpause.scheduler.core.events import TurnClass
+from luftpause.scheduler.core.holding import hold, hold_new, limited, over_limit, queue_key, refuse, tell
+from luftpause.scheduler.core.indexes import Draft, mark_dirty, put_turn
+from luftpause.scheduler.core.model import GENERATIVE, Health, QueueKey, Replica, Run, Turn, TurnPhase
+from luftpause.scheduler.core.order import Candidate, next_turn
+from luftpause.scheduler.core.places import place
+from luftpause.scheduler.core.queues import bound_home
+from luftpause.scheduler.core.quota_wait import ask, wake
+from luftpause.scheduler.core.runs import forget_unused, lane_of, put_run
 from luftpause.scheduler.core.verdicts import Refusal, candidates, possible, verdict
 
 CLASSES = tuple([int(turn_class) for turn_class in TurnClass])  # 0, 1: first comes first
@@ -44,6 +24,8 @@ ANY_INTERACTIVE = ANY_OF_CLASS[TurnClass.INTERACTIVE]
 def settle(d: Draft) -> None:
     """Place held turns until nothing moves or this step has placed enough."""
     while d.dirty and d.places_left > 0:
+        if d.hosted:
+            wake(d)
         if not d.open or not d.queue_keys.size:
             d.dirty = ()
             return
@@ -55,7 +37,10 @@ def settle(d: Draft) -> None:
             return
         turn = d.turns[best[3]]
         key = turn.queue or queue_key(d, turn)
-        place(d, turn, key, bound_home(d, key) or choose(d, turn, key, candidates(d, key)))
+        able = candidates(d, key)
+        if d.hosted:
+            able = [replica for replica in able if not replica.spec.quota]
+        place(d, turn, key, bound_home(d, key) or choose(d, turn, key, able))
 
 
 def _place_owed(d: Draft) -> bool:
@@ -130,6 +115,9 @@ def place_or_hold(d: Draft, turn: Turn, run: Run | None = None) -> None:
     """A turn that is in no queue: place it, hold it or refuse it. `run`: its run as it is from now on, if that is not stored yet."""
     key = queue_key(d, turn)
     able = candidates(d, key)
+    if d.hosted and d.open and any(replica.spec.quota for replica in able):
+        _place_or_ask(d, turn, key, able, run)
+        return
     judged = None if able and d.open else verdict(d, key, able)
     overtakes = (d.dirty and d.queue_keys.size) or (d.settings.batch_min_share and _owed(d, turn, able))
     if judged is None and not overtakes and (name := choose(d, turn, key, able)):
@@ -148,6 +136,28 @@ def place_or_hold(d: Draft, turn: Turn, run: Run | None = None) -> None:
         _hold_in_order(d, turn, key, able, waits, run)
     else:
         hold_new(d, turn, key, full_reason(d, turn, key, able), waits, run)
+
+
+def _place_or_ask(d: Draft, turn: Turn, key: QueueKey, able: list[Replica], run: Run | None) -> None:
+    """Some of its replicas, `able`, have a quota: it asks there, unless one of the others takes it now."""
+    free = [replica for replica in able if not replica.spec.quota]
+    overtakes = free and ((d.dirty and d.queue_keys.size) or (d.settings.batch_min_share and _owed(d, turn, free)))
+    if free and not overtakes and (name := choose(d, turn, key, free)):
+        place(d, turn, key, name, run)
+        return
+    hold(d, turn, key, None, (), run)
+    ask_or_tell(d, d.turns[turn.id], key, able)
+    if overtakes:
+        mark_dirty(d, *(replica.name for replica in free))
+
+
+def ask_or_tell(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> None:
+    """A held turn asks where it may. Where those are full its dataplane is told; else that can wait until it takes a while."""
+    turn = ask(d, turn, key, able)
+    if able and not (turn.quota is not None and turn.quota.asks):
+        reason, waits = full_reason(d, turn, key, able), possible(d, key)
+        turn = replace(turn, reason=reason, waits_for=waits, no_replica_since=tell(d, turn, reason, waits))
+    put_turn(d, turn)
 
 
 def _bound(key: QueueKey, able: list[Replica]) -> bool:
@@ -176,6 +186,8 @@ def _owed(d: Draft, turn: Turn, able: list[Replica]) -> bool:
 
 def full_reason(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> HoldReason:
     """Why a turn waits although healthy replicas, `able`, serve its model."""
+    if turn.quota is not None and turn.quota.asks:
+        return HoldReason.QUOTA
     bound = _bound(key, able)
     if bound and turn.turn_class is TurnClass.INTERACTIVE:
         return HoldReason.STICKY
@@ -188,112 +200,3 @@ def full_reason(d: Draft, turn: Turn, key: QueueKey, able: list[Replica]) -> Hol
         if turn.turn_class is TurnClass.INTERACTIVE:
             break  # nothing is kept from it: the first says it all
     return HoldReason.STICKY if bound else reason
-
-
-# ---- placing ----------------------------------------------------------------------------------------------------
-
-
-def place(d: Draft, turn: Turn, key: QueueKey, name: str, run: Run | None = None) -> None:
-    """Give the turn to this replica. `key`: where it may go; it need not be held. `run`: its run, if that is not stored yet."""
-    now, queue = d.now, turn.queue
-    if d.settings.batch_min_share and turn.kind == GENERATIVE:
-        _share(d, turn, name)
-    d.places_left -= 1
-    if queue is not None:
-        waits_no_more(d, turn)
-    held_seconds = max(now - turn.arrived, 0.0) if turn.reason is not None else 0.0
-    turn = replace(
-        turn, phase=TurnPhase.IN_FLIGHT, replica=name, placed=now, expires=now + d.settings.turn_timeout_seconds,
-        held_seconds=held_seconds, strict=key.home == name, queue=None,
-    )  # fmt: skip
-    if queue is not None:
-        dequeue(d, turn, queue, in_flight=1)
-    else:
-        count_caller(d, turn.flow, in_flight=1)
-    turn = count_in_flight(d, turn, run)
-    bump(d, "placed")
-    d.decisions.append(placed(d, turn))
-
-
-def _share(d: Draft, turn: Turn, name: str) -> None:
-    """`batch_min_share`: each interactive turn placed where a batch turn waits owes it a part of a place; a batch turn pays."""
-    replica = d.replicas[name]
-    if turn.turn_class is not TurnClass.BATCH and not waits_for(d, replica, int(TurnClass.BATCH)):
-        return
-    replica = shared(replica, turn.turn_class, d.settings)
-    put_replica(d, replica)
-    if owes(replica, d.settings):
-        mark_dirty(d, name)
-
-
-def placed(d: Draft, turn: Turn) -> Place:
-    priority = d.policy.priority(d, turn) if d.policy.priority is not None else UNSET
-    return Place(turn.dataplane, turn.id, turn.attempt, turn.run_id, turn.replica, turn.turn_seq, turn.reason, turn.held_seconds, priority)
-
-
-def count_in_flight(d: Draft, turn: Turn, run: Run | None = None, *, counted_now: bool = True) -> Turn:
-    """
-    Count the turn at its replica and run, and store both; caller and dataplane know it already.
-
-    `run`: if that is not stored yet. Not `counted_now`: it was placed by an earlier scheduler.
-    """
-    replica = replica_of(d, turn.replica)
-    generative = turn.kind == GENERATIVE
-    if generative:
-        put_replica(d, replace(replica, in_flight=replica.in_flight + 1, seen=replica.seen + (not counted_now)))
-    else:
-        put_replica(d, replace(replica, passes=replica.passes + 1))
-    if d.expiry_at is None:  # else an older turn expires before: each lives for as long
-        look_at(d, turn.expires)
-    if generative:
-        turn = _run_generates(d, turn, run or d.runs[turn.run], replica)
-    put_turn(d, turn)
-    if d.policy.placed is not None:
-        heed(d, d.policy.placed(d, turn))
-    return turn
-
-
-def _run_generates(d: Draft, turn: Turn, run: Run, replica: Replica) -> Turn:
-    """Its lane generates at the turn's replica from now on. Returns the turn with its number in the run."""
-    before, in_flight = run.lanes, run.in_flight + 1
-    if turn.turn_seq == 0:
-        turn = replace(turn, turn_seq=run.turn_seq + 1)
-        run = follow(d, run, turn)
-        if turn.strict and run.lanes is not before:
-            turn = replace(turn, resumes=lane_of(run, turn.model) not in before)
-    lane = lane_of(run, turn.model) or Lane(turn.model)
-    if turn.returned:
-        turn, lane = replace(turn, returned=False, resumes=turn.strict), replace(lane, returned=lane.returned - 1)
-    turn_seq = lane.turn_seq
-    if turn.turn_seq >= turn_seq:
-        turn_seq = turn.turn_seq
-        if lane.home and lane.home != turn.replica:
-            bump(d, "moved")
-        home = turn.replica if turn.placed >= replica.since else ""  # that is how an earlier scheduler knew it
-        lane = move_home(d, lane, home)
-    lanes = with_lane(run, replace(lane, in_flight=lane.in_flight + 1, turn_seq=turn_seq))
-    run = replace(
-        run, lanes=lanes, in_flight=in_flight, turn_seq=max(run.turn_seq, turn.turn_seq), seen=d.now,
-        held=run.held.delete(turn.id) if turn.id in run.held else run.held, phase=phase_of(in_flight, lanes),
-    )  # fmt: skip
-    run = put_run(d, run)
-    if run.held:
-        requeue_lanes(d, before, run)  # `follow` may have ended a branch of any of them
-    return turn
-
-
-def uncount(d: Draft, turn: Turn, finished: TurnFinished | None = None) -> None:
-    """A turn in flight has ended in whatever way: its place is free. Its run is the caller's affair."""
-    replica = replica_of(d, turn.replica)
-    if turn.kind == GENERATIVE:
-        peak = max(replica.peak, replica.in_flight + replica.reserved)
-        put_replica(d, replace(replica, in_flight=replica.in_flight - 1, peak=peak))
-    else:
-        put_replica(d, replace(replica, passes=replica.passes - 1))
-    mark_dirty(d, turn.replica)
-    count_caller(d, turn.flow, in_flight=-1)
-    dataplane = dataplane_of(d, turn.dataplane)
-    put_dataplane(d, replace(dataplane, turns_count=dataplane.turns_count - 1, active_at=d.now))
-    d.turns = d.turns.delete(turn.id)
-    if d.policy.ended is not None:
-        heed(d, d.policy.ended(d, turn, finished))

@@ -127,6 +127,7 @@ def replicas_changed(d: Draft) -> None:
                     servers[kind.value, model] = (*servers.get((kind.value, model), ()), name)
     d.servers = Map(servers)
     d.patterns = Map({name: patterns for name in d.names if (patterns := patterns_of(d.replicas[name]))})
+    d.hosted = tuple([name for name in d.names if d.replicas[name].spec.quota])
     d.queues_of_home, d.queues_of_model = Map(), Map()
     for key in d.queue_keys:
         _index_queue(d, key)

@@ -10,6 +10,7 @@ from luftpause.scheduler.core.homes import homes_gone
 from luftpause.scheduler.core.indexes import Draft, arm, bump, disarm, mark_dirty, put_replica
 from luftpause.scheduler.core.model import Health, Replica
 from luftpause.scheduler.core.queues import replicas_changed
+from luftpause.scheduler.core.quota_wait import quota_changed
 from luftpause.scheduler.core.timing import Timer
 
 
@@ -84,7 +85,10 @@ def configured(d: Draft, e: ConfigChanged) -> None:
         put_replica(d, replace(d.replicas[name], removed=True))
     moved = [spec.name for spec in e.replicas if d.urls.get(spec.name, spec.url) != spec.url]
     for spec in e.replicas:
-        replica = _configured(d, d.replicas.get(spec.name), spec)
+        old = d.replicas.get(spec.name)
+        if old is not None and old.spec.quota != spec.quota:
+            quota_changed(d, spec.name)
+        replica = _configured(d, old, spec)
         put_replica(d, replace(replica, since=d.now) if spec.name in moved else replica)
         d.urls = d.urls.set(spec.name, spec.url)
     d.names = names

@@ -8,8 +8,12 @@ from luftpause.scheduler.core.holding import queue_key, refuse_unknown
 from luftpause.scheduler.core.identity import Identity, answered, by_ids, carried, id_key, resolve
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, put_dataplane, put_turn
 from luftpause.scheduler.core.model import GENERATIVE, IdKey, Run, Turn, TurnPhase
-from luftpause.scheduler.core.placement import place_or_hold, placed
+from luftpause.scheduler.core.placement import place_or_hold
+from luftpause.scheduler.core.places import placed
 from luftpause.scheduler.core.queues import servers_of
+from luftpause.scheduler.core.quota_cost import configured, usual_priority
+from luftpause.scheduler.core.quota_grants import fallen
+from luftpause.scheduler.core.quota_model import TurnQuota
 from luftpause.scheduler.core.runs import run_key, store_run
 from luftpause.scheduler.core.timing import Timer
 from luftpause.scheduler.core.tombstones import ended_at
@@ -21,6 +25,9 @@ from luftpause.scheduler.core.verdicts import RUN_ENDED, Refusal, candidates, ve
 def requested(d: Draft, e: TurnRequested) -> None:
     known = d.turns.get(e.turn)
     if known is not None and _asked_again(d, known, e):
+        return
+    if e.priority >= 0 and (refusal := _may_not_claim(d, e)) is not None:
+        refuse_unknown(d, _turn(d, e, Identity(e.run), (), ()), refusal)
         return
     ids, keys = _carried_ids(e) if e.tool_call_ids else ((), ())
     identity = resolve(d, e, keys) if e.kind is Kind.GENERATIVE else Identity(e.run)
@@ -43,6 +50,17 @@ def requested(d: Draft, e: TurnRequested) -> None:
         admit(d, turn)
 
 
+def _may_not_claim(d: Draft, e: TurnRequested) -> Refusal | None:
+    usual = usual_priority(d, e.caller, e.turn_class)
+    if e.priority >= usual or configured(d, e.caller).may_claim:
+        return None
+    message = (
+        f"caller {e.caller!r} may not claim priority {e.priority}: its turns have {usual}; "
+        "leave x-luftpause-priority out, or set governor.callers.<name>.may_claim"
+    )
+    return Refusal(403, "priority_not_allowed", message)
+
+
 def _carried_ids(e: TurnRequested) -> tuple[tuple[str, ...], tuple[IdKey, ...]]:
     """The ids that the request carries, and where those that say something are looked up."""
     ids = tuple([id_ for id_ in e.tool_call_ids if id_])
@@ -54,12 +72,14 @@ def _turn(d: Draft, e: TurnRequested, identity: Identity, ids: tuple[str, ...], 
     principal, caller, run = e.principal, e.caller, identity.run or e.fresh_run
     arrived = e.arrived if 0.0 < e.arrived < e.now else e.now
     hold_seconds = d.settings.hold_seconds_max
+    quota = TurnQuota(min(e.priority, 2), e.answer_tokens_max) if d.hosted else None
     return Turn(
         id=e.turn, attempt=e.attempt, dataplane=e.dataplane, run=run_key(principal, run) if e.kind is Kind.GENERATIVE else "", run_id=run,
         model=e.model, kind=e.kind._value_, turn_class=e.turn_class, caller=caller, principal=principal,
         flow=run_key(principal, caller) if principal else caller, arrived=arrived, api=e.api, parent=e.parent, stated=identity.stated,
         ids=ids, id_keys=keys, head_digest=e.head_digest, body_hash=e.body_hash, body_bytes=e.body_bytes, kept_home=identity.home,
         without=tuple(sorted(set(e.without))) if e.without else (), hold_until=0.0 if hold_seconds is None else arrived + hold_seconds,
+        quota=quota,
     )  # fmt: skip
 
 
@@ -88,6 +108,8 @@ def refuse_id(d: Draft, e: TurnRequested) -> None:
 def admit(d: Draft, turn: Turn) -> None:
     """Its run is known now: place it or hold it."""
     asked = turn.arrived
+    if d.run_quotas:
+        turn = fallen(d, turn)
     twin = twin_of(d, turn) if d.twins else None
     if twin is not None:
         turn = replace(turn, arrived=min(twin.arrived, turn.arrived))

@@ -85,6 +85,8 @@ def forget(d: Draft, run: Run) -> None:
     disarm(d, run.due, Timer.RUN, run.key)
     _count_phase(d, d.runs[run.key], None)
     d.runs = d.runs.delete(run.key)
+    if d.run_quotas and run.key in d.run_quotas:
+        d.run_quotas = d.run_quotas.delete(run.key)
     bump(d, "runs_forgotten")
     d.decisions.append(Forget(run.id))
 

@@ -4,6 +4,23 @@ from typing import Literal
 
 from msgspec import Struct
 
+EVERYBODY_ELSE = "*"
+
+
+class CallerPriority(Struct, frozen=True, gc=False):
+    """
+    How urgent a caller's turns are for quotas; `*`: everybody's who is not named.
+
+    `priority` None: as the class says. `may_claim`: it may say that a turn is more urgent than that.
+    """
+
+    caller: str
+    priority: int | None = None
+    may_claim: bool = False
+
+
+NOBODY = CallerPriority("")
+
 
 class Settings(Struct, frozen=True, gc=False):
     """Every tunable of the core. The first block has the names and, but for the policy, the defaults of `kit.config.SchedulerConfig`."""
@@ -34,6 +51,8 @@ class Settings(Struct, frozen=True, gc=False):
     probe_misses_max: int = 3
     batch_kv_share: float = 1.0
     hold_bias: float = 1.0
+    quota_hold_seconds_max: float = 120.0
+    callers: tuple[CallerPriority, ...] = ()
 
     identity_grace_seconds: float = 0.02
     identity_recent_seconds: float = 1.0  # another dataplane counts as active this long after its last turn in flight

@@ -5,12 +5,13 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from luftpause.scheduler.core import dataplanes, identity, replicas, requests, responses, runs, tombstones, turns, twins
+from luftpause.scheduler.core import dataplanes, identity, quota_grants, replicas, requests, responses, runs, tombstones, turns, twins
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.holding import queue_key, refuse, tell
 from luftpause.scheduler.core.indexes import Draft, look_at, put_second, put_turn
 from luftpause.scheduler.core.model import Replica, Turn, TurnPhase
 from luftpause.scheduler.core.placement import full_reason
+from luftpause.scheduler.core.quota_wait import review
 from luftpause.scheduler.core.timing import Due, Timer
 from luftpause.scheduler.core.verdicts import Refusal, candidates, held_too_long, no_replica, possible, verdict
 
@@ -67,8 +68,8 @@ def _fired(d: Draft, timer: Timer, of: str, detail: str) -> None:
             _no_replica(d, of)
         case Timer.LOST:
             dataplanes.lost_for_good(d, of, detail)
-        case Timer.HOLD:
-            _held_too_long(d, of)
+        case Timer.HOLD | Timer.QUOTA:
+            (_held_too_long if timer is Timer.HOLD else quota_grants.waited_too_long)(d, of)
         case _:
             _forgotten(d, timer, of, detail)
 
@@ -87,7 +88,7 @@ def _forgotten(d: Draft, timer: Timer, of: str, detail: str) -> None:
             responses.sweep(d)
         case Timer.TOMBSTONE:
             tombstones.sweep(d)
-        case Timer.GATE | Timer.IDENTITY | Timer.RESERVE | Timer.LOAD | Timer.NO_REPLICA | Timer.LOST | Timer.HOLD:
+        case Timer.GATE | Timer.IDENTITY | Timer.RESERVE | Timer.LOAD | Timer.NO_REPLICA | Timer.LOST | Timer.HOLD | Timer.QUOTA:
             pass  # handled by _fired
         case _:
             assert_never(timer)
@@ -190,6 +191,11 @@ def _retell(d: Draft, turn: Turn, judged: Refusal | HoldReason | None, able: lis
         refuse(d, turn, judged)
         runs.forget_unused(d, turn.run)
         return
+    if d.hosted or turn.quota is not None:
+        before, turn = turn, review(d, turn, able)
+        d.expiries_left -= turn is not before
+        if judged is None and turn.reason is None:  # it asks, and need not be told before that takes a while
+            return
     reason = judged
     if reason is None:
         reason = turn.reason  # why a pool is full may change with every turn that ends: that is not news

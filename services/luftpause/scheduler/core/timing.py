@@ -21,6 +21,7 @@ class Timer(IntEnum):
     RESPONSE = 10
     TOMBSTONE = 11
     HOLD = 12
+    QUOTA = 13
 
 
 Due = tuple[float, int, str, str]  # when, which Timer, of whom, a detail

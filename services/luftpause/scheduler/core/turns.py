@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.admission import full
-from luftpause.scheduler.core.decisions import Expire
+from luftpause.scheduler.core.decisions import Expire, Outcome
 from luftpause.scheduler.core.events import (
     ReturnReason,
     TurnAbandoned,
@@ -15,13 +15,20 @@ from luftpause.scheduler.core.holding import drop_waiting, requeue_lanes
 from luftpause.scheduler.core.identity import answered
 from luftpause.scheduler.core.indexes import Draft, bump, dataplane_of, put_dataplane, put_replica, put_turn
 from luftpause.scheduler.core.model import Turn, TurnPhase
-from luftpause.scheduler.core.placement import place_or_hold, uncount
+from luftpause.scheduler.core.placement import place_or_hold
+from luftpause.scheduler.core.places import uncount
+from luftpause.scheduler.core.quota_model import TurnQuota
 from luftpause.scheduler.core.runs import forget_unused, lane_of, over, pause, phase_of, put_run, store_run, with_lane
 from luftpause.scheduler.core.twins import leave_twin
 
 FAILURES_COUNTED = frozenset({
     "client_left", "engine_died", "engine_error", "first_byte_timeout", "idle_timeout", "stream_error", "stopped", "abandoned", "unlisted",
 })  # fmt: skip
+
+
+# What each end says of a lease.
+OUTCOMES = {ReturnReason.UNREACHABLE: Outcome.UNUSED, ReturnReason.BUSY: Outcome.FAILED, ReturnReason.LIMITED: Outcome.LIMITED}
+ENDS = {"abandoned": Outcome.UNUSED, "unlisted": Outcome.LOST}
 
 
 # ---- giving it up, giving it back -------------------------------------------------------------------------------
@@ -45,23 +52,38 @@ def returned(d: Draft, e: TurnReturned) -> None:
     if turn is None or turn.attempt != e.attempt or turn.phase is not TurnPhase.IN_FLIGHT or turn.dataplane != e.dataplane:
         return
     bump(d, f"returned/{e.reason.value}")
-    uncount(d, turn)
+    uncount(d, turn, outcome=OUTCOMES[e.reason])
     name = turn.replica
     back = turn.resumes and e.reason is not ReturnReason.UNREACHABLE and _lives_at(d, turn, name)
     _run_rests(d, turn, goes_on=True, returned=back)
     turn = replace(turn, attempt=turn.attempt + 1, phase=TurnPhase.HELD, replica="", turn_seq=0, reason=None, resumes=False, returned=back)
+    leased = turn.quota is not None and turn.quota.fence > 0
+    if turn.quota is not None:
+        turn = replace(turn, quota=_asks_anew(turn.quota, e.reason))
     if e.reason is ReturnReason.UNREACHABLE:  # what its lane does elsewhere binds it from now on
         kept = turn.kept_home if turn.kept_home != name else ""
         turn = replace(turn, without=tuple(sorted((*turn.without, name))), kept_home=kept)
     else:
-        turn = replace(turn, kept_home=turn.kept_home or (name if turn.strict else ""))
-        if (replica := d.replicas.get(name)) is not None:
+        if leased and e.reason is ReturnReason.LIMITED:  # its engine has room, only its account has none
+            replica = None
+        else:
+            turn, replica = replace(turn, kept_home=turn.kept_home or (name if turn.strict else "")), d.replicas.get(name)
+        if replica is not None:
             put_replica(d, full(replica, turn.kind))
     dataplane = dataplane_of(d, turn.dataplane)
     put_dataplane(d, replace(dataplane, turns_count=dataplane.turns_count + 1))
     put_turn(d, turn)
     place_or_hold(d, turn)
     over(d, turn.run)
+
+
+def _asks_anew(quota: TurnQuota, reason: ReturnReason) -> TurnQuota:
+    """For its next attempt. Time spent waiting counts on where its engine refused by quota."""
+    limited = reason is ReturnReason.LIMITED
+    return replace(
+        quota, asks=(), lines=(), given_up=(), deferred=False, moved=False, fence=0, level=0, answer_share=1.0, answer_least=0, until=0.0,
+        since=quota.since if limited else 0.0, tries=quota.tries + limited,
+    )  # fmt: skip
 
 
 # ---- in flight --------------------------------------------------------------------------------------------------
@@ -77,7 +99,7 @@ def finished(d: Draft, e: TurnFinished) -> None:
     if e.tool_call_ids and e.tool_call_ids != turn.answer_ids and (run := d.runs.get(turn.run)) is not None:
         run, turn = answered(d, run, turn, e.tool_call_ids)
         store_run(d, run)
-    uncount(d, turn, e)
+    uncount(d, turn, e, Outcome.ANSWERED)
     bump(d, "finished/paused" if e.paused else "finished/idle")
     _run_rests(d, turn, answered=True, paused=e.paused and not turn.followed)
 
@@ -91,7 +113,7 @@ def failed(d: Draft, e: TurnFailed) -> None:
 def end(d: Draft, turn: Turn, reason: str) -> None:
     """The turn is over without an answer: in flight or held."""
     if turn.phase is TurnPhase.IN_FLIGHT:
-        uncount(d, turn)
+        uncount(d, turn, outcome=ENDS.get(reason, Outcome.FAILED))
         _run_rests(d, turn)
     else:
         drop_waiting(d, turn)
@@ -104,7 +126,7 @@ def expired(d: Draft, turn: Turn) -> None:
     """Its end was never reported. What its lane did since its place is not known: a dataplane that comes back may tell."""
     d.decisions.append(Expire(turn.id, turn.replica))
     bump(d, "expired")
-    uncount(d, turn)
+    uncount(d, turn, outcome=Outcome.LOST)
     _run_rests(d, turn)
 
 

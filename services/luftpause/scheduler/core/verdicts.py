@@ -35,6 +35,7 @@ WHY = {
     HoldReason.CAPPED: "every replica that it may use is full",
     HoldReason.RESERVED: "places are kept for paused interactive runs",
     HoldReason.KV: "the turns that run fill the engine's KV memory",
+    HoldReason.QUOTA: "the quota that it needs has no room for it",
     HoldReason.PROTECT: "it would push a run's prefix out of the engine's KV memory shortly before that run comes back",
 }
 RUN_ENDED = Refusal(409, "run_ended", "the run was ended while this turn was held")
@@ -122,6 +123,17 @@ def held_too_long(d: Draft, turn: Turn) -> Refusal:
     names = f" ({', '.join(turn.waits_for[:MODELS_NAMED_MAX])})" if turn.waits_for else ""
     message = f"held for {seconds:.0f} s, as {why}{names}; hold_seconds_max is {most:g}"
     return Refusal(503, "held_too_long", message, _retry_seconds(d))
+
+
+def quota_too_late(d: Draft, turn: Turn, name: str, wait_seconds: float) -> Refusal:
+    """`wait_seconds`: what is known of how long nothing will be granted."""
+    since = turn.quota.since if turn.quota is not None else 0.0
+    waited = max(0.0, d.now - since) if since else 0.0
+    message = (
+        f"waited {waited:.0f} s for the quota of {name}" + (f", which opens in {wait_seconds:.0f} s" if wait_seconds else "")
+        + f"; quota_hold_seconds_max is {d.settings.quota_hold_seconds_max:g}"
+    )  # fmt: skip
+    return Refusal(429, "quota_wait_too_long", message, max(wait_seconds, RETRY_SECONDS_MIN))
 
 
 def _retry_seconds(d: Draft) -> float:

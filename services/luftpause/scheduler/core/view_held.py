@@ -182,7 +182,8 @@ def _waits_for(turn: Turn, home: str) -> str:
         case HoldReason.RESERVED:
             return "room beside paused interactive runs" + (f" on {home}" if home else "")
         case _:
-            return f"room on {' or '.join(turn.waits_for)}"
+            asks = turn.quota.asks if turn.quota is not None else ()
+            return f"quota of {' or '.join(asks)}" if asks else f"room on {' or '.join(turn.waits_for)}"
 
 
 def held_for(state: State) -> dict[str, dict[int, int]]:

@@ -40,7 +40,7 @@ class OrderBatch(_message.Message):
     def __init__(self, orders: _Optional[_Iterable[_Union[Order, _Mapping]]] = ...) -> None: ...
 
 class Fact(_message.Message):
-    __slots__ = ("hello", "hello_part", "hello_end", "alive", "turn_requested", "turn_abandoned", "turn_returned", "turn_started", "first_token", "tool_call_seen", "response_seen", "turn_finished", "turn_failed", "run_ended", "replica_suspected", "replica_unusable", "locate")
+    __slots__ = ("hello", "hello_part", "hello_end", "alive", "turn_requested", "turn_abandoned", "turn_returned", "turn_started", "first_token", "tool_call_seen", "response_seen", "turn_finished", "turn_failed", "run_ended", "replica_suspected", "replica_unusable", "locate", "answer_told", "lease_told")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HELLO_PART_FIELD_NUMBER: _ClassVar[int]
     HELLO_END_FIELD_NUMBER: _ClassVar[int]
@@ -58,6 +58,8 @@ class Fact(_message.Message):
     REPLICA_SUSPECTED_FIELD_NUMBER: _ClassVar[int]
     REPLICA_UNUSABLE_FIELD_NUMBER: _ClassVar[int]
     LOCATE_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_TOLD_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOLD_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     hello_part: HelloPart
     hello_end: HelloEnd
@@ -75,7 +77,9 @@ class Fact(_message.Message):
     replica_suspected: ReplicaSuspected
     replica_unusable: ReplicaUnusable
     locate: Locate
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_part: _Optional[_Union[HelloPart, _Mapping]] = ..., hello_end: _Optional[_Union[HelloEnd, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., turn_requested: _Optional[_Union[TurnRequested, _Mapping]] = ..., turn_abandoned: _Optional[_Union[TurnAbandoned, _Mapping]] = ..., turn_returned: _Optional[_Union[TurnReturned, _Mapping]] = ..., turn_started: _Optional[_Union[TurnStarted, _Mapping]] = ..., first_token: _Optional[_Union[FirstToken, _Mapping]] = ..., tool_call_seen: _Optional[_Union[ToolCallSeen, _Mapping]] = ..., response_seen: _Optional[_Union[ResponseSeen, _Mapping]] = ..., turn_finished: _Optional[_Union[TurnFinished, _Mapping]] = ..., turn_failed: _Optional[_Union[TurnFailed, _Mapping]] = ..., run_ended: _Optional[_Union[RunEnded, _Mapping]] = ..., replica_suspected: _Optional[_Union[ReplicaSuspected, _Mapping]] = ..., replica_unusable: _Optional[_Union[ReplicaUnusable, _Mapping]] = ..., locate: _Optional[_Union[Locate, _Mapping]] = ...) -> None: ...
+    answer_told: AnswerTold
+    lease_told: LeaseTold
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_part: _Optional[_Union[HelloPart, _Mapping]] = ..., hello_end: _Optional[_Union[HelloEnd, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., turn_requested: _Optional[_Union[TurnRequested, _Mapping]] = ..., turn_abandoned: _Optional[_Union[TurnAbandoned, _Mapping]] = ..., turn_returned: _Optional[_Union[TurnReturned, _Mapping]] = ..., turn_started: _Optional[_Union[TurnStarted, _Mapping]] = ..., first_token: _Optional[_Union[FirstToken, _Mapping]] = ..., tool_call_seen: _Optional[_Union[ToolCallSeen, _Mapping]] = ..., response_seen: _Optional[_Union[ResponseSeen, _Mapping]] = ..., turn_finished: _Optional[_Union[TurnFinished, _Mapping]] = ..., turn_failed: _Optional[_Union[TurnFailed, _Mapping]] = ..., run_ended: _Optional[_Union[RunEnded, _Mapping]] = ..., replica_suspected: _Optional[_Union[ReplicaSuspected, _Mapping]] = ..., replica_unusable: _Optional[_Union[ReplicaUnusable, _Mapping]] = ..., locate: _Optional[_Union[Locate, _Mapping]] = ..., answer_told: _Optional[_Union[AnswerTold, _Mapping]] = ..., lease_told: _Optional[_Union[LeaseTold, _Mapping]] = ...) -> None: ...
 
 class Order(_message.Message):
     __slots__ = ("welcome", "alive", "held", "placed", "refused", "replicas", "run_forgotten", "located", "branch_followed")
@@ -130,7 +134,14 @@ class HelloEnd(_message.Message):
     def __init__(self) -> None: ...
 
 class RunRecord(_message.Message):
-    __slots__ = ("run", "turn_class", "caller", "parent", "turn_seq", "lanes", "tool_calls", "responses", "age_ms", "principal", "placed_age_ms")
+    __slots__ = ("run", "turn_class", "caller", "parent", "turn_seq", "lanes", "tool_calls", "responses", "age_ms", "principal", "fell", "placed_age_ms")
+    class FellEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     RUN_FIELD_NUMBER: _ClassVar[int]
     TURN_CLASS_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
@@ -141,6 +152,7 @@ class RunRecord(_message.Message):
     RESPONSES_FIELD_NUMBER: _ClassVar[int]
     AGE_MS_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    FELL_FIELD_NUMBER: _ClassVar[int]
     PLACED_AGE_MS_FIELD_NUMBER: _ClassVar[int]
     run: str
     turn_class: TurnClass
@@ -152,8 +164,9 @@ class RunRecord(_message.Message):
     responses: _containers.RepeatedCompositeFieldContainer[ResponseRecord]
     age_ms: int
     principal: str
+    fell: _containers.ScalarMap[str, str]
     placed_age_ms: int
-    def __init__(self, run: _Optional[str] = ..., turn_class: _Optional[_Union[TurnClass, str]] = ..., caller: _Optional[str] = ..., parent: _Optional[str] = ..., turn_seq: _Optional[int] = ..., lanes: _Optional[_Iterable[_Union[LaneRecord, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCallRecord, _Mapping]]] = ..., responses: _Optional[_Iterable[_Union[ResponseRecord, _Mapping]]] = ..., age_ms: _Optional[int] = ..., principal: _Optional[str] = ..., placed_age_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., turn_class: _Optional[_Union[TurnClass, str]] = ..., caller: _Optional[str] = ..., parent: _Optional[str] = ..., turn_seq: _Optional[int] = ..., lanes: _Optional[_Iterable[_Union[LaneRecord, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCallRecord, _Mapping]]] = ..., responses: _Optional[_Iterable[_Union[ResponseRecord, _Mapping]]] = ..., age_ms: _Optional[int] = ..., principal: _Optional[str] = ..., fell: _Optional[_Mapping[str, str]] = ..., placed_age_ms: _Optional[int] = ...) -> None: ...
 
 class LaneRecord(_message.Message):
     __slots__ = ("model", "home", "turn_seq", "paused", "idle_age_ms")
@@ -198,7 +211,7 @@ class ResponseRecord(_message.Message):
     def __init__(self, id: _Optional[str] = ..., replica: _Optional[str] = ..., age_ms: _Optional[int] = ...) -> None: ...
 
 class TurnRecord(_message.Message):
-    __slots__ = ("turn", "attempt", "run", "model", "replica", "turn_seq", "kind", "turn_class", "caller", "age_ms", "first_token", "principal", "head_digest")
+    __slots__ = ("turn", "attempt", "run", "model", "replica", "turn_seq", "kind", "turn_class", "caller", "age_ms", "first_token", "principal", "head_digest", "fence")
     TURN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +225,7 @@ class TurnRecord(_message.Message):
     FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     HEAD_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
     turn: str
     attempt: int
     run: str
@@ -225,7 +239,8 @@ class TurnRecord(_message.Message):
     first_token: bool
     principal: str
     head_digest: bytes
-    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., run: _Optional[str] = ..., model: _Optional[str] = ..., replica: _Optional[str] = ..., turn_seq: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., turn_class: _Optional[_Union[TurnClass, str]] = ..., caller: _Optional[str] = ..., age_ms: _Optional[int] = ..., first_token: bool = ..., principal: _Optional[str] = ..., head_digest: _Optional[bytes] = ...) -> None: ...
+    fence: int
+    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., run: _Optional[str] = ..., model: _Optional[str] = ..., replica: _Optional[str] = ..., turn_seq: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., turn_class: _Optional[_Union[TurnClass, str]] = ..., caller: _Optional[str] = ..., age_ms: _Optional[int] = ..., first_token: bool = ..., principal: _Optional[str] = ..., head_digest: _Optional[bytes] = ..., fence: _Optional[int] = ...) -> None: ...
 
 class Alive(_message.Message):
     __slots__ = ("lists_turns", "turns", "delivering")
@@ -238,7 +253,7 @@ class Alive(_message.Message):
     def __init__(self, lists_turns: bool = ..., turns: _Optional[_Iterable[str]] = ..., delivering: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TurnRequested(_message.Message):
-    __slots__ = ("turn", "attempt", "fresh_run", "run", "parent", "turn_class", "caller", "model", "kind", "api", "tool_call_ids", "head_digest", "previous_response", "body_hash", "age_ms", "without", "traceparent", "principal", "body_bytes")
+    __slots__ = ("turn", "attempt", "fresh_run", "run", "parent", "turn_class", "caller", "model", "kind", "api", "tool_call_ids", "head_digest", "previous_response", "body_hash", "age_ms", "without", "traceparent", "principal", "body_bytes", "priority", "answer_tokens_max")
     TURN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     FRESH_RUN_FIELD_NUMBER: _ClassVar[int]
@@ -258,6 +273,8 @@ class TurnRequested(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_TOKENS_MAX_FIELD_NUMBER: _ClassVar[int]
     turn: str
     attempt: int
     fresh_run: str
@@ -277,7 +294,9 @@ class TurnRequested(_message.Message):
     traceparent: str
     principal: str
     body_bytes: int
-    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., fresh_run: _Optional[str] = ..., run: _Optional[str] = ..., parent: _Optional[str] = ..., turn_class: _Optional[_Union[TurnClass, str]] = ..., caller: _Optional[str] = ..., model: _Optional[str] = ..., kind: _Optional[_Union[Kind, str]] = ..., api: _Optional[str] = ..., tool_call_ids: _Optional[_Iterable[str]] = ..., head_digest: _Optional[bytes] = ..., previous_response: _Optional[str] = ..., body_hash: _Optional[bytes] = ..., age_ms: _Optional[int] = ..., without: _Optional[_Iterable[str]] = ..., traceparent: _Optional[str] = ..., principal: _Optional[str] = ..., body_bytes: _Optional[int] = ...) -> None: ...
+    priority: int
+    answer_tokens_max: int
+    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., fresh_run: _Optional[str] = ..., run: _Optional[str] = ..., parent: _Optional[str] = ..., turn_class: _Optional[_Union[TurnClass, str]] = ..., caller: _Optional[str] = ..., model: _Optional[str] = ..., kind: _Optional[_Union[Kind, str]] = ..., api: _Optional[str] = ..., tool_call_ids: _Optional[_Iterable[str]] = ..., head_digest: _Optional[bytes] = ..., previous_response: _Optional[str] = ..., body_hash: _Optional[bytes] = ..., age_ms: _Optional[int] = ..., without: _Optional[_Iterable[str]] = ..., traceparent: _Optional[str] = ..., principal: _Optional[str] = ..., body_bytes: _Optional[int] = ..., priority: _Optional[int] = ..., answer_tokens_max: _Optional[int] = ...) -> None: ...
 
 class TurnAbandoned(_message.Message):
     __slots__ = ("turn", "attempt")
@@ -388,6 +407,59 @@ class TurnFailed(_message.Message):
     reason: str
     def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class AnswerTold(_message.Message):
+    __slots__ = ("turn", "attempt", "status", "headers", "excerpt")
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    EXCERPT_FIELD_NUMBER: _ClassVar[int]
+    turn: str
+    attempt: int
+    status: int
+    headers: _containers.ScalarMap[str, str]
+    excerpt: str
+    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., status: _Optional[int] = ..., headers: _Optional[_Mapping[str, str]] = ..., excerpt: _Optional[str] = ...) -> None: ...
+
+class LeaseTold(_message.Message):
+    __slots__ = ("turn", "attempt", "replica", "fence", "outcome", "answer", "prompt_tokens", "answer_tokens")
+    class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        OUTCOME_UNSPECIFIED: _ClassVar[LeaseTold.Outcome]
+        OUTCOME_UNUSED: _ClassVar[LeaseTold.Outcome]
+        OUTCOME_ANSWERED: _ClassVar[LeaseTold.Outcome]
+        OUTCOME_LIMITED: _ClassVar[LeaseTold.Outcome]
+        OUTCOME_FAILED: _ClassVar[LeaseTold.Outcome]
+    OUTCOME_UNSPECIFIED: LeaseTold.Outcome
+    OUTCOME_UNUSED: LeaseTold.Outcome
+    OUTCOME_ANSWERED: LeaseTold.Outcome
+    OUTCOME_LIMITED: LeaseTold.Outcome
+    OUTCOME_FAILED: LeaseTold.Outcome
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    turn: str
+    attempt: int
+    replica: str
+    fence: int
+    outcome: LeaseTold.Outcome
+    answer: AnswerTold
+    prompt_tokens: int
+    answer_tokens: int
+    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., replica: _Optional[str] = ..., fence: _Optional[int] = ..., outcome: _Optional[_Union[LeaseTold.Outcome, str]] = ..., answer: _Optional[_Union[AnswerTold, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., answer_tokens: _Optional[int] = ...) -> None: ...
+
 class RunEnded(_message.Message):
     __slots__ = ("run", "principal", "age_ms")
     RUN_FIELD_NUMBER: _ClassVar[int]
@@ -449,7 +521,7 @@ class Held(_message.Message):
     def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., run: _Optional[str] = ..., reason: _Optional[str] = ..., waits_for: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Placed(_message.Message):
-    __slots__ = ("turn", "attempt", "run", "replica", "turn_seq", "hold_reason", "held_ms", "priority")
+    __slots__ = ("turn", "attempt", "run", "replica", "turn_seq", "hold_reason", "held_ms", "priority", "fence", "level", "answer_share", "answer_least", "model")
     TURN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
@@ -458,6 +530,11 @@ class Placed(_message.Message):
     HOLD_REASON_FIELD_NUMBER: _ClassVar[int]
     HELD_MS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_SHARE_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_LEAST_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     turn: str
     attempt: int
     run: str
@@ -466,7 +543,12 @@ class Placed(_message.Message):
     hold_reason: str
     held_ms: int
     priority: int
-    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., run: _Optional[str] = ..., replica: _Optional[str] = ..., turn_seq: _Optional[int] = ..., hold_reason: _Optional[str] = ..., held_ms: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
+    fence: int
+    level: int
+    answer_share: float
+    answer_least: int
+    model: str
+    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., run: _Optional[str] = ..., replica: _Optional[str] = ..., turn_seq: _Optional[int] = ..., hold_reason: _Optional[str] = ..., held_ms: _Optional[int] = ..., priority: _Optional[int] = ..., fence: _Optional[int] = ..., level: _Optional[int] = ..., answer_share: _Optional[float] = ..., answer_least: _Optional[int] = ..., model: _Optional[str] = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("turn", "attempt", "run", "status", "code", "message", "retry_after_ms")
@@ -493,7 +575,7 @@ class Replicas(_message.Message):
     def __init__(self, replicas: _Optional[_Iterable[_Union[Replica, _Mapping]]] = ...) -> None: ...
 
 class Replica(_message.Message):
-    __slots__ = ("name", "url", "models", "kind", "state", "api_key_env", "apis", "asks_usage")
+    __slots__ = ("name", "url", "models", "kind", "state", "api_key_env", "apis", "asks_usage", "tells_limits", "holds_limits")
     NAME_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
@@ -502,6 +584,8 @@ class Replica(_message.Message):
     API_KEY_ENV_FIELD_NUMBER: _ClassVar[int]
     APIS_FIELD_NUMBER: _ClassVar[int]
     ASKS_USAGE_FIELD_NUMBER: _ClassVar[int]
+    TELLS_LIMITS_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_LIMITS_FIELD_NUMBER: _ClassVar[int]
     name: str
     url: str
     models: _containers.RepeatedScalarFieldContainer[str]
@@ -510,7 +594,9 @@ class Replica(_message.Message):
     api_key_env: str
     apis: _containers.RepeatedScalarFieldContainer[str]
     asks_usage: bool
-    def __init__(self, name: _Optional[str] = ..., url: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., kind: _Optional[_Union[Kind, str]] = ..., state: _Optional[str] = ..., api_key_env: _Optional[str] = ..., apis: _Optional[_Iterable[str]] = ..., asks_usage: bool = ...) -> None: ...
+    tells_limits: bool
+    holds_limits: bool
+    def __init__(self, name: _Optional[str] = ..., url: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., kind: _Optional[_Union[Kind, str]] = ..., state: _Optional[str] = ..., api_key_env: _Optional[str] = ..., apis: _Optional[_Iterable[str]] = ..., asks_usage: bool = ..., tells_limits: bool = ..., holds_limits: bool = ...) -> None: ...
 
 class RunForgotten(_message.Message):
     __slots__ = ("run", "principal")
