@@ -29,14 +29,18 @@ TOOLS = ("search", "read_file", "run_tests")
 
 
 class Crowd:
-    """`post` at `at` seconds of the past; the scheduler's clock is the machine's."""
+    """Everything happens as it is called for."""
 
-    def __init__(self, running: app.Running, names: Sequence[str]) -> None:
+    def __init__(self, running: app.Running, engines: dict[str, asyncio.Server]) -> None:
         self.running = running
         self.url = running.http
-        self.names = names
-        self.now = time.monotonic()
+        self.names = tuple(engines)
         self.turns = 0
+        self._engines = engines
+
+    @property
+    def now(self) -> float:
+        return time.monotonic()
 
     def post(self, *events: Event) -> None:
         for event in events:
@@ -75,8 +79,9 @@ class Crowd:
         self.settle()
 
     def breaks(self, name: str) -> None:
-        """Nobody listens there any more, as far as the scheduler knows until its next probe."""
-        self.post(ReplicaProbed(time.monotonic(), name, ProbeOutcome.REFUSED))
+        """Nobody listens there any more."""
+        self._engines[name].close()
+        self.post(ReplicaProbed(self.now, name, ProbeOutcome.REFUSED))
         self.settle()
 
     def fill(self, runs: int) -> None:
@@ -96,13 +101,21 @@ class Crowd:
 @contextlib.asynccontextmanager
 async def crowd(names: Sequence[str] = ("engine-a", "engine-b", "engine-c"), *, port: int = 0) -> AsyncGenerator[Crowd]:
     """Its replicas can be reached and do nothing, and placing has begun."""
-    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as engine:
-        url = f"http://127.0.0.1:{engine.sockets[0].getsockname()[1]}"
+    async with contextlib.AsyncExitStack() as stack:
+        engines = {name: await stack.enter_async_context(await asyncio.start_server(_mute, "127.0.0.1", 0)) for name in names}
         replicas = tuple(
-            ReplicaConfig(name=name, url=url, load="none", models=(MODEL,), max_in_flight=HOLDS, health=None) for name in names
+            ReplicaConfig(name=name, url=url_of(engine), load="none", models=(MODEL,), max_in_flight=HOLDS, health=None)
+            for name, engine in engines.items()
         )
         scheduler = SchedulerConfig(grpc_port=0, http_port=port, start_grace_seconds=0.01)
-        async with app.running(Config(replicas=replicas, scheduler=scheduler)) as running:
-            whole = Crowd(running, names)
-            whole.start()
-            yield whole
+        whole = Crowd(await stack.enter_async_context(app.running(Config(replicas=replicas, scheduler=scheduler))), engines)
+        whole.start()
+        yield whole
+
+
+def url_of(server: asyncio.Server) -> str:
+    return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+def _mute(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()

@@ -4,16 +4,17 @@ import { clock, count, percent, rate } from "./format.js";
 import { state } from "./state.js";
 
 const HEIGHT = 150;
+const SPAN_SECONDS_MIN = 180;
 const GAP_MS = 7000; // between two samples: nothing was known meanwhile
 const COLUMNS = { at: 0, heldInteractive: 1, heldBatch: 2, interactive: 3, batch: 4, placements: 5, over: 6, prompt: 7, cached: 8, completion: 9 };
 
 const CHARTS = [
   {
     id: "chart-turns",
-    title: "Turns",
+    title: "Turns in flight and held",
     series: [
-      { name: "interactive in flight", colour: "interactive", read: (s) => s[COLUMNS.interactive], fill: true },
-      { name: "batch in flight", colour: "batch", read: (s) => s[COLUMNS.batch], fill: true },
+      { name: "interactive", colour: "interactive", read: (s) => s[COLUMNS.interactive], fill: true },
+      { name: "batch", colour: "batch", read: (s) => s[COLUMNS.batch], fill: true },
       { name: "held", colour: "held", read: (s) => s[COLUMNS.heldInteractive] + s[COLUMNS.heldBatch], dash: [5, 3] },
     ],
     say: count,
@@ -31,15 +32,15 @@ const CHARTS = [
     id: "chart-tokens",
     title: "Tokens per second",
     series: [
-      { name: "prompt, cached", colour: "tool", rate: (s) => s[COLUMNS.cached], fill: true },
-      { name: "prompt, computed", colour: "prefill", rate: (s) => s[COLUMNS.prompt] - s[COLUMNS.cached] },
+      { name: "cached", colour: "tool", rate: (s) => s[COLUMNS.cached], fill: true },
+      { name: "computed", colour: "prefill", rate: (s) => s[COLUMNS.prompt] - s[COLUMNS.cached] },
       { name: "generated", colour: "decode", rate: (s) => s[COLUMNS.completion], dash: [5, 3] },
     ],
     say: (value) => (value >= 1000 ? count(Math.round(value)) : rate(value)),
     note: () => {
       const [first, last] = [state.samples.at(-31) || state.samples[0], state.samples.at(-1)];
       const prompt = last ? last[COLUMNS.prompt] - first[COLUMNS.prompt] : 0;
-      return prompt > 0 ? `${percent((last[COLUMNS.cached] - first[COLUMNS.cached]) / prompt)} of prompts from the cache` : "";
+      return prompt > 0 ? `${percent((last[COLUMNS.cached] - first[COLUMNS.cached]) / prompt)} cached` : "";
     },
   },
 ];
@@ -104,9 +105,9 @@ function plotOf(chart, data) {
     padding: [8, 8, 0, 0],
     legend: { show: false },
     cursor: { drag: { x: false, y: false }, points: { size: 6 } },
-    scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.12)] } },
+    scales: { x: { time: true, range: (_, low, high) => [Math.min(low ?? 0, (high ?? 0) - SPAN_SECONDS_MIN), high ?? 0] }, y: { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.12)] } },
     axes: [
-      { ...axis, size: 24, values: (_, at) => at.map((each) => clock(1000 * each).slice(0, 5)), incrs: [60, 120, 300, 600, 900] },
+      { ...axis, size: 24, space: 70, values: (_, at) => at.map((each) => clock(1000 * each).slice(0, 5)), incrs: [60, 120, 180, 300, 600, 900] },
       { ...axis, size: 44, values: (_, at) => at.map((each) => count(each)), incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 1e7] },
     ],
     series: [

@@ -46,7 +46,7 @@ export function render() {
     ["Children seen", String(children)],
   ];
   reconcile(facts, lines, (line) => line[0], (line) => make("div", {}, make("dt", { textContent: line[0] }), make("dd")), (div, line) => text(div.lastChild, line[1]));
-  const newest = stretches(run).sort((a, b) => b[1] - a[1]).slice(0, SHOWN_MAX);
+  const newest = stretches(run).reverse().sort((a, b) => b[1] - a[1]).slice(0, SHOWN_MAX);
   reconcile(
     list,
     newest,

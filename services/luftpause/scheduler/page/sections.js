@@ -18,10 +18,10 @@ export function start() {
     columns: [
       { title: "Run", track: "minmax(5rem, 1.2fr)", fill: (cell, turn) => titled(cell, turn.run || turn.turn) },
       { title: "Held for", track: "5.6rem", className: "num", fill: plain((turn) => duration(turn.held_seconds + (performance.now() - state.statusAt) / 1000)) },
-      { title: "Reason", track: "6.5rem", fill: (cell, turn) => titled(cell, turn.reason || "–") },
+      { title: "Reason", track: "5.6rem", fill: (cell, turn) => titled(cell, turn.reason || "–") },
       { title: "Waits for", track: "minmax(7rem, 2fr)", fill: (cell, turn) => titled(cell, turn.waits_for) },
-      { title: "Caller", track: "minmax(3rem, 1fr)", className: "optional", fill: (cell, turn) => titled(cell, turn.caller || "–") },
-      { title: "Class", track: "5.4rem", className: "optional", fill: plain((turn) => turn.turn_class) },
+      { title: "Caller", track: "minmax(3rem, .9fr)", className: "optional", fill: (cell, turn) => titled(cell, turn.caller || "–") },
+      { title: "Class", track: "6.2rem", className: "optional", fill: plain((turn) => turn.turn_class) },
     ],
   });
 }
@@ -44,7 +44,7 @@ export function render() {
 
 function facts(status) {
   text(byId("policy"), status.state.policy);
-  text(byId("facts"), `up ${duration(status.uptime_seconds)} · ${rate(status.events_per_second)} events/s · ${plural(status.sessions.length, "dataplane")}`);
+  text(byId("facts"), `up ${duration(status.uptime_seconds)} · ${rate(status.events_per_second)} events/s · ${plural(status.state.dataplanes.filter((each) => each.connected).length, "dataplane")}`);
 }
 
 // ---- what needs attention ----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ const NAMES = { held: "held", prefill: "prefill", decode: "decode", tool: "in a 
 const HEIGHTS = { held: 14, prefill: 14, decode: 14, tool: 6, approval: 14, idle: 2 };
 const TICKS = [5, 10, 15, 30, 60, 120, 300];
 const AXIS = 18;
+const LANE_MIN = 24; // pixels; a narrower picture shows nothing
 
 let table;
 let axis;
@@ -29,12 +30,12 @@ export function start(onSelect) {
     key: (run) => run.number,
     select: onSelect,
     columns: [
-      { title: "Run", track: "minmax(8rem, 13rem)", fill: (cell, run) => named(cell, run) },
+      { title: "Run", track: "minmax(5.5rem, 13rem)", fill: (cell, run) => named(cell, run) },
       { title: "Caller", track: "minmax(4rem, 8rem)", className: "optional", fill: (cell, run) => text(cell, run.caller || "–") },
       { title: "Class", track: "6rem", className: "optional", fill: (cell, run) => text(cell, run.turn_class) },
-      { title: "Doing", track: "minmax(7.5rem, 11rem)", fill: doing },
-      { title: "For", track: "5.2rem", className: "num", fill: (cell, run) => text(cell, duration((Date.now() - phaseOf(run)[1]) / 1000)) },
-      { title: "", track: "minmax(10rem, 1fr)", className: "lane", fill: (cell, run) => text(cell.firstChild || cell.appendChild(make("span", { className: "vh" })), lately(run)) },
+      { title: "Doing", track: "minmax(6.5rem, 11rem)", fill: doing },
+      { title: "For", track: "5.2rem", className: "num optional", fill: (cell, run) => text(cell, duration((Date.now() - phaseOf(run)[1]) / 1000)) },
+      { title: "", track: "minmax(5rem, 5fr)", className: "lane", fill: (cell, run) => text(cell.firstChild || cell.appendChild(make("span", { className: "vh" })), lately(run)) },
     ],
   });
   table.headRow.lastChild.append(make("span", { className: "vh", textContent: "Lately" }), (axis = make("canvas", { className: "axis", "aria-hidden": "true" })));
@@ -165,6 +166,9 @@ function draw() {
   const height = table.body.clientHeight;
   style(table.canvas, "margin-left", `${left}px`);
   style(table.canvas, "margin-bottom", `${-height}px`);
+  shown(table.canvas, width >= LANE_MIN);
+  shown(axis, width >= LANE_MIN);
+  if (width < LANE_MIN) return;
   const pen = sized(table.canvas, width, height);
   const now = Date.now();
   const from = now - spanMs();
