@@ -16,6 +16,8 @@ from tests.support.quota_double import QuotaDouble
 def governed(quota: QuotaDouble, *, is_open: bool = True, **targets: str | None) -> Governed:
     """`targets`: base URL by name; None: the target has no proxy."""
     rows = {name: {"proxy": url} if url is not None else {} for name, url in targets.items()}
+    if "github" in rows:
+        rows["github"]["profile"] = "github"
     callers = {"root": {"priority": 0}, "claimant": {"may_claim": True}}
     config = {"targets": rows, "proxy": {"open": is_open}, "callers": callers}
     return Governed(GovernorConfig.model_validate(config), quota)

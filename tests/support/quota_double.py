@@ -65,7 +65,6 @@ class QuotaDouble:
         caller: str,
         priority: int,
         cost: Cost | None = None,
-        method: str = "GET",
         lease_seconds: float | None = None,
         wait_seconds: float = 0.0,
         retry: bool = False,
@@ -73,7 +72,7 @@ class QuotaDouble:
         if self.failure is not None:
             raise self.failure
         wish = {
-            "target": target, "want": want, "caller": caller, "priority": priority, "cost": cost, "method": method,
+            "target": target, "want": want, "caller": caller, "priority": priority, "cost": cost,
             "wait_seconds": wait_seconds, "retry": retry,
         }  # fmt: skip
         self.wishes.append(wish)

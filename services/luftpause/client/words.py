@@ -70,7 +70,7 @@ class Verdict(Struct, frozen=True):
 
 
 def reserve(settings: Settings, asked: Asked, name: str, wait_seconds: float, *, retry: bool) -> Question:
-    said: dict[str, Any] = {"lease": name, "waitMs": round(wait_seconds * 1000), "retry": retry}
+    said: dict[str, Any] = {"lease": name, "waitMs": round(wait_seconds * 1000), "retry": retry, "method": asked.method}
     if settings.batch:
         said["class"] = "batch"
     if asked.priority is not None:

@@ -18,6 +18,7 @@ from luftpause.dataplane.turns import TurnClass
 from luftpause.kit.config_governor import GovernorConfig
 from luftpause.kit.errors import LuftpauseError, error_type
 from luftpause.kit.ids import random_text
+from luftpause.kit.quota_cost import cost_of_method
 from luftpause.kit.quota_port import Gone, Granted, NotNow, QuotaPort, QuotaUnavailableError, Refused, Released, Reported
 from luftpause.kit.quota_priority import priority_of
 
@@ -74,7 +75,7 @@ class QuotaRoutes:
                 want,
                 caller=caller,
                 priority=priority,
-                cost=bodies.cost_of(asked.cost),
+                cost=bodies.cost_of(asked.cost) or cost_of_method(self._profile(target), asked.method),
                 lease_seconds=asked.lease_ms / 1000 if asked.lease_ms is not None else None,
                 wait_seconds=asked.wait_ms / 1000,
                 retry=asked.retry,
@@ -95,6 +96,10 @@ class QuotaRoutes:
                 return _not_now(target, answer)
             case Refused():
                 return _refused(answer)
+
+    def _profile(self, target: str) -> str | None:
+        found = self._config.targets.get(target)
+        return found.profile if found is not None else None
 
     async def _waiting(
         self, request: Request, reserve: Callable[[], Coroutine[None, None, Granted | NotNow | Refused]], *, waits: bool

@@ -27,11 +27,13 @@ class Reserve(Body, frozen=True):
     """
     `lease`: names the wish; asked again with the same name, it stays the same. None: a new one. `cost`: calls, or units by scope.
 
+    `method`: of the HTTP call, which costs more at some providers; a `cost` goes before it.
     `turn_class` and `priority` go before the headers of these names. `retry`: an earlier try of this call was refused by the provider.
     """
 
     lease: str | None = None
     cost: float | dict[str, float] | None = None
+    method: str = "GET"
     turn_class: Literal["interactive", "batch"] | None = msgspec.field(default=None, name="class")
     priority: int | None = None
     caller: str | None = None

@@ -348,6 +348,18 @@ async def test_the_governors_own_no(said: NotNow | Refused, status: int, code: s
     assert {name: answer.headers.get(name) for name in headers} == headers
 
 
+async def test_a_call_costs_what_its_method_costs_at_its_provider() -> None:
+    quota = QuotaDouble()
+    async with (
+        raw_engine(fine) as engine,
+        proxying(quota, targets={"github": engine.url, "api": engine.url}) as plane,
+        client_of(plane) as client,
+    ):
+        for path, method in (("/proxy/github/a", "GET"), ("/proxy/github/a", "DELETE"), ("/proxy/api/a", "DELETE")):
+            await client.ask(get(path, method))
+    assert [wish["cost"] for wish in quota.wishes] == [None, {"content": 1, "points": 5, "requests": 1}, None]
+
+
 async def test_without_the_governor_nothing_goes_out() -> None:
     quota = QuotaDouble()
     quota.failure = QuotaUnavailableError("the scheduler can't be reached")

@@ -205,8 +205,11 @@ async def test_what_one_call_says_goes_before_what_the_transport_says(kind: str)
         own = {"caller": "claimant", "priority": 0, "cost": {"points": 5}, "wait_seconds": 3}
         await ask("GET", api.url, extensions={"luftpause": own})
         await ask("GET", api.url)
-    assert [(wish["caller"], wish["priority"], wish["cost"]) for wish in quota.wishes] == [("claimant", 0, {"points": 5}), ("a", 1, None)]
-    assert [wish["wait_seconds"] for wish in quota.wishes] == [pytest.approx(3, abs=0.5), pytest.approx(5, abs=0.5)]
+        await ask("POST", api.url)
+    write = {"content": 1, "points": 5, "requests": 1}
+    wishes = [(wish["caller"], wish["priority"], wish["cost"]) for wish in quota.wishes]
+    assert wishes == [("claimant", 0, {"points": 5}), ("a", 1, None), ("a", 1, write)]
+    assert [wish["wait_seconds"] for wish in quota.wishes[:2]] == [pytest.approx(3, abs=0.5), pytest.approx(5, abs=0.5)]
 
 
 @both

@@ -32,7 +32,7 @@ class Wish(Struct, frozen=True, gc=False):
     id: str
     caller: str
     priority: int
-    method: str
+    cost: Mapping[str, float] | None
     wait_seconds: float
 
 
@@ -91,6 +91,7 @@ class Call:
             f"{wish.id}.{number}",
             caller=wish.caller,
             priority=wish.priority,
+            cost=wish.cost,
             wait_seconds=max(0.0, self._give_up_at - self._proxy.sweep.now),
             retry=number > 1,
         )

@@ -19,6 +19,7 @@ from luftpause.kit.config_governor import GovernorConfig
 from luftpause.kit.errors import ConfigError, LuftpauseError
 from luftpause.kit.ids import random_text
 from luftpause.kit.logs import Log
+from luftpause.kit.quota_cost import cost_of_method
 from luftpause.kit.quota_port import QuotaPort
 from luftpause.kit.quota_priority import priority_of
 from luftpause.kit.urls import base_url
@@ -79,7 +80,7 @@ class Proxy:
         """Send a complete request to its target, or say why not. Never raises: what would be logged then holds the path."""
         head = request.head
         asked = self._relay.stopping or gate.target_of(head, self._targets, self._governor.targets)
-        wish = asked if isinstance(asked, Rejection) else self._wish(head, request.principal)
+        wish = asked if isinstance(asked, Rejection) else self._wish(head, request.principal, asked.target)
         if isinstance(asked, Rejection):
             conn.answer(gate.refusal_of(asked, conn, head))
         elif isinstance(wish, Rejection):
@@ -120,7 +121,7 @@ class Proxy:
         for target in self._targets.values():
             target.pool.close()
 
-    def _wish(self, head: "RequestHead", principal: str) -> Wish | Rejection:
+    def _wish(self, head: "RequestHead", principal: str, target: str) -> Wish | Rejection:
         said = head.identity(principal)
         if isinstance(said, Rejection):
             return said
@@ -139,7 +140,8 @@ class Proxy:
             )
         except LuftpauseError as error:
             return Rejection(error.status, error.code, error.message)
-        return Wish(random_text(), said.caller, priority, head.method, seconds)
+        cost = cost_of_method(self._governor.targets[target].profile, head.method)
+        return Wish(random_text(), said.caller, priority, cost, seconds)
 
 
 def _request(target: Target, request: "Request", asked: Asked) -> bytes:
