@@ -152,6 +152,10 @@ class SharingConfig(Section):
     safe_part: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.8, description="The part of its share of what is left that a node takes for safe then."
     )
+    chunk_calls: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="Sidecar mode, 20 for example: a node takes quota for so many calls at once and grants by itself; 0: each call asks.",
+    )
 
 
 class GovernorConfig(Section):

@@ -1,6 +1,6 @@
 """How do the governor's nouns become questions to a shared ledger, and its answers events? Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import inf
 
 from msgspec.structs import replace
@@ -97,11 +97,16 @@ def without(target: Target, wants: Iterable[str]) -> list[Scope]:
     ]
 
 
-def told_of(target: str, answer: Answer, now: float, tentative: tuple[str, ...], *, anew: bool = False) -> LedgerTold:
+def told_of(
+    target: str, answer: Answer, now: float, tentative: tuple[str, ...], *, spare: Mapping[str, float], anew: bool = False
+) -> LedgerTold:
+    """`spare`: of what is out, this node may still grant so much by itself."""
     return LedgerTold(
         now,
         target,
-        tuple(ScopeShared(one.name, one.limit, one.remaining, one.out, one.reset_seconds) for one in answer.scopes),
+        tuple(
+            ScopeShared(one.name, one.limit, one.remaining, one.out - spare.get(one.name, 0.0), one.reset_seconds) for one in answer.scopes
+        ),
         blocked_seconds=answer.blocked_seconds if answer.blocked_seconds < FOREVER_SECONDS else inf,
         disabled=answer.disabled,
         tentative=tentative,

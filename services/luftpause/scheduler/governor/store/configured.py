@@ -29,4 +29,4 @@ def node_name() -> str:
 def sharing_settings(config: GovernorConfig) -> SharingSettings:
     """As long as a lease lasts, calls that nobody knows of may be out."""
     sharing = config.sharing
-    return SharingSettings(failure_mode=sharing.failure_mode, safe_part=sharing.safe_part, learning_seconds=config.lease_seconds)
+    return SharingSettings(sharing.failure_mode, sharing.safe_part, sharing.chunk_calls, learning_seconds=config.lease_seconds)

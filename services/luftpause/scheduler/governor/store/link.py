@@ -15,7 +15,7 @@ from luftpause.kit.clock import Clock
 from luftpause.kit.logs import Log
 from luftpause.scheduler.governor.store import claims
 from luftpause.scheduler.governor.store.journal import Journal, named
-from luftpause.scheduler.governor.store.port import Answer, Asked, Kept, Restore, Store, StoreDownError
+from luftpause.scheduler.governor.store.port import Answer, Asked, Kept, Restore, Store, StoreDownError, Waiting
 from luftpause.scheduler.governor.store.shared_target import SharedTarget
 from luftpause.scheduler.quota.events import Event
 from luftpause.scheduler.quota.model import State
@@ -31,11 +31,12 @@ class SharingSettings(Struct, frozen=True):
     What a node does while the store is down: `soft`: grants within its safe share, `closed`: nothing, `open`: everything.
 
     `safe_part`: how much of its share is safe. `learning_seconds`: for so long after the store lost writes, and after an outage at most for
-    so long, grants stay within the safe share too: as long as a lease.
+    so long, grants stay within the safe share too: as long as a lease. `chunk_calls`: quota for so many is taken in advance.
     """
 
     failure_mode: Literal["soft", "closed", "open"] = "soft"
     safe_part: float = 0.8
+    chunk_calls: int = 0
     learning_seconds: float = 60.0
 
 
@@ -83,7 +84,7 @@ class Link:
             question = replace(question, epoch=known.epoch, seq=known.seq, fence_max=known.fence_max)
         answer = await self._store.ask(name, question)
         if not shared.is_behind(answer) or (isinstance(question, Restore) and question.lost):
-            shared.hear(answer, self._clock())
+            shared.hear(answer, self._clock(), alone=self.down_since is not None)
         elif not shared.restoring:
             shared.restoring = True
             self.start(self._tell_again(shared))
@@ -108,7 +109,8 @@ class Link:
         """What it says of all nodes, unless a newer one has been heard."""
         if shared.known is answer:
             shared.told_at = self._clock()
-            self._post(claims.told_of(shared.name, answer, shared.told_at, tuple(shared.pending), anew=anew))
+            spare = shared.chunks.unspent(shared.told_at)
+            self._post(claims.told_of(shared.name, answer, shared.told_at, tuple(shared.pending), spare=spare, anew=anew))
 
     # ---- down and back
 
@@ -138,11 +140,16 @@ class Link:
         kept = tuple(
             Kept(one.want, one.fence, one.caller, max(0.0, now - one.granted), max(0.0, lease.expires - now), named(one.cost))
             for one in held
-            if (lease := target.leases.get(one.want)) is not None
+            if one.chunk is None and (lease := target.leases.get(one.want)) is not None
+        )
+        chunks = tuple(
+            Kept(one.want, one.fence, "", max(0.0, now - one.granted), one.until - now, named(one.lent()))
+            for one in shared.chunks
+            if not one.gone and now < one.until
         )
         question = Restore(
             node=self.node,
-            leases=kept,
+            leases=kept + chunks,
             lost=lost,
             left=claims.left_of(target, now),
             blocked_seconds=max(0.0, target.breaker.open_until - now) if lost else 0.0,
@@ -156,7 +163,8 @@ class Link:
             log.warning("the shared ledger had lost writes: this node's leases and what was left are in it again", target=shared.name)
         for holding in held:
             holding.alone = False
-        self.told_core(shared, answer, anew=True)
+        if self.down_since is None:
+            self.told_core(shared, answer, anew=True)
 
     async def _come_back(self, since: float) -> None:
         """Try until the store has all leases and all that the journal holds."""
@@ -171,10 +179,14 @@ class Link:
                         await self._restore(shared, lost=False)
                     finally:
                         shared.restoring = False
+                self.journal.fold()
                 await self.journal.send(self._write, self._clock)
+                answers = [(shared, await self.ask(shared.name, Waiting(node=self.node))) for shared in list(self.targets.values())]
             except StoreDownError:
                 continue
             self.down_since = None
+            for shared, answer in answers:
+                self.told_core(shared, answer, anew=True)
             log.info("the shared ledger is back", seconds=round(self._clock() - since, 3))
             return
 
@@ -182,7 +194,7 @@ class Link:
         """An end of a call; whoever was declined here may have room now."""
         answer = await self.ask(name, question)
         target = self._state().targets.get(name)
-        if target is not None and target.declined:
+        if target is not None and target.declined and self.down_since is None:
             self.told_core(self.of(name), answer, anew=True)
 
     # ---- the loop

@@ -3,6 +3,7 @@
 from math import inf
 from typing import Final
 
+from luftpause.scheduler.governor.store.chunks import Chunk, Chunks
 from luftpause.scheduler.governor.store.port import Answer
 from luftpause.scheduler.governor.store.safe_share import SafeShare
 from luftpause.scheduler.quota.model import Cost, Lease
@@ -11,13 +12,14 @@ TOLD_SECONDS: Final = 0.02  # grants tell the core what others have used at most
 
 
 class Holding:
-    """A lease that the store has agreed to, or (`alone`) that was granted without it and is not known there yet."""
+    """A lease that the store has agreed to, or (`alone`) that was granted without it and is not known there yet; or a part of `chunk`."""
 
-    def __init__(self, lease: Lease, fence: int, *, alone: bool) -> None:
+    def __init__(self, lease: Lease, fence: int, *, alone: bool, chunk: Chunk | None = None) -> None:
         self.want, self.caller, self.cost, self.granted = lease.want, lease.caller, lease.cost, lease.granted
         self.lease_seconds = lease.seconds
         self.fence = fence
         self.alone = alone
+        self.chunk = chunk
 
     def __repr__(self) -> str:
         return f"<Holding {self.want} {self.fence}{' alone' if self.alone else ''}>"
@@ -32,6 +34,7 @@ class SharedTarget:
         self.held: dict[str, Holding] = {}
         self.pending: set[str] = set()
         self.renewals: dict[str, Holding] = {}
+        self.chunks = Chunks()
         self.safe: SafeShare | None = None
         self.learning_until = -inf
         self.restoring = False
@@ -43,16 +46,15 @@ class SharedTarget:
     def nodes(self) -> int:
         return self.known.nodes if self.known is not None else 1
 
-    def hear(self, answer: Answer, now: float) -> bool:
-        """Take in what every answer says; whether it is news, not one that was overtaken by a newer one."""
+    def hear(self, answer: Answer, now: float, *, alone: bool) -> None:
+        """Take in what every answer says, but of one that was overtaken by a newer one. `alone`: the node has not told all yet."""
         known = self.known
         if known is not None and answer.epoch == known.epoch and answer.seq < known.seq:
-            return False
+            return
         self.known = answer
         self.learning_until = now + answer.learning_seconds if answer.learning_seconds > 0 else -inf
-        if answer.learning_seconds <= 0:
+        if answer.learning_seconds <= 0 and not alone:
             self.safe = None
-        return True
 
     def is_behind(self, answer: Answer) -> bool:
         """The store has lost writes, or another one took its place: it does not know what this node has."""

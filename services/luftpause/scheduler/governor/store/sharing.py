@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from luftpause.kit.clock import Clock
 from luftpause.scheduler.governor.store import claims
+from luftpause.scheduler.governor.store.chunking import Chunking
 from luftpause.scheduler.governor.store.journal import named
 from luftpause.scheduler.governor.store.link import Link, SharingSettings
 from luftpause.scheduler.governor.store.port import Enable, Hint, Renew, Renewed, Report, Reserve, Store, StoreDownError, Waiting
@@ -62,6 +63,7 @@ class Sharing:
         self.declines: Counter[str] = Counter()  # by cause
         self.link = Link(store, node=node, post=post, state=state, clock=clock, settings=settings)
         self._store, self._node, self._post, self._state, self._clock, self._settings = store, node, post, state, clock, settings
+        self._chunking = Chunking(self.link, calls=settings.chunk_calls, state=state, clock=clock)
         self._hinted: set[str] = set()
 
     @property
@@ -127,16 +129,22 @@ class Sharing:
         )
         if target is not None:
             report = replace(report, penalty=claims.penalty_of(target.spec, before.settings, event.kind))
-        self._tell(event.target, holding, report)
+        if holding is not None and holding.chunk is not None:
+            self._chunking.report(self.link.of(event.target), holding.chunk, holding.cost, report)
+        else:
+            self._tell(event.target, holding, report)
 
     def _renewed(self, event: LeaseRenewed) -> None:
-        if (holding := self._held(event)) is not None:
+        if (holding := self._held(event)) is not None and holding.chunk is None:
             self.link.of(event.target).renewals[event.want] = holding
 
     def _released(self, event: LeaseReleased) -> None:
         holding = self._held(event)
         if holding is not None:
             self.link.of(event.target).end(event.want, tuple((name, 0.0) for name, _ in holding.cost))
+            if holding.chunk is not None:
+                holding.chunk.put_back(holding.cost)
+                return
             self.link.journal.release(event.target, holding, self._clock())
             self.link.told()
 
@@ -145,8 +153,10 @@ class Sharing:
         holding = self._held(decision)
         if holding is not None:
             self.link.of(decision.target).end(decision.want, holding.cost)
-            if holding.alone:
-                gone = Report(node=self._node, want=holding.want, fence=holding.fence, outcome="error", actual=named(holding.cost))
+            gone = Report(node=self._node, want=holding.want, fence=holding.fence, outcome="error", actual=named(holding.cost))
+            if holding.chunk is not None:
+                self._chunking.report(self.link.of(decision.target), holding.chunk, holding.cost, gone)
+            elif holding.alone:
                 self._tell(decision.target, holding, gone)
 
     def _tell(self, target: str, holding: Holding | None, report: Report) -> None:
@@ -175,6 +185,8 @@ class Sharing:
             shared.held[lease.want] = verdict
             self._post(GrantConfirmed(self._clock(), shared.name, lease.want, lease.fence, verdict.fence))
             self._hear_of_others(shared)
+        elif verdict.chunk is not None:
+            verdict.chunk.put_back(verdict.cost)
         else:
             self.link.journal.release(shared.name, verdict, self._clock())
             self.link.told()
@@ -183,8 +195,12 @@ class Sharing:
         target = self._state().targets.get(shared.name)
         if target is None:
             return Declined("", CLOSED_SECONDS, "removed")
-        if self.link.down_since is not None:
-            return self._alone(shared, lease, target)
+        if (holding := self._chunking.take(shared, lease) or await self._chunking.wait(shared, lease)) is not None:
+            return holding
+        return self._alone(shared, lease, target) if self.link.down_since is not None else await self._agreed(shared, lease, target)
+
+    async def _agreed(self, shared: SharedTarget, lease: Lease, target: Target) -> Holding | Declined:
+        """By the store, and while that learns within the safe share too."""
         is_learning = self._clock() < shared.learning_until
         if is_learning and (declined := self._unsafe(shared, lease, target)) is not None:
             return declined
@@ -249,30 +265,32 @@ class Sharing:
             await asyncio.sleep(BEAT_SECONDS)
             for name, target in self._state().targets.items():
                 shared = self.link.of(name)
-                pause = 0.0 if target.waiters or target.leases else shared.pause_seconds
+                pause = 0.0 if target.waiters or target.leases or shared.chunks else shared.pause_seconds
                 if self.link.down_since is None and self._clock() >= shared.beat_at + pause:
                     await self._beat(shared, target)
 
     async def _beat(self, shared: SharedTarget, target: Target) -> None:
         shared.beat_at, seq = self._clock(), shared.known.seq if shared.known is not None else -1
         answer = await self.link.quietly(shared.name, Waiting(node=self._node, waiting=claims.waiting_of(target)))
+        self._chunking.tidy(shared)
         if answer is not None:
             shared.pause_seconds = 2 * BEAT_SECONDS if answer.seq != seq else min(2 * shared.pause_seconds, SWEEP_SECONDS)
             self.link.told_core(shared, answer, anew=True)
             await self._renew(shared)
 
     async def _renew(self, shared: SharedTarget) -> None:
-        renewed = {want: one for want, one in shared.renewals.items() if not one.alone}
-        if not renewed:
+        renewed, asked = {want: one for want, one in shared.renewals.items() if not one.alone}, self._clock()
+        leases = tuple(Renewed(want, one.fence, one.lease_seconds) for want, one in renewed.items()) + self._chunking.renewals(shared)
+        if not leases:
             return
-        leases = tuple(Renewed(want, one.fence, one.lease_seconds) for want, one in renewed.items())
         answer = await self.link.quietly(shared.name, Renew(node=self._node, leases=leases))
-        if answer is None:
+        if answer is None or answer.behind:
             return
+        self._chunking.renewed(shared, answer.gone, asked)
         for want, one in renewed.items():
             if shared.renewals.get(want) is one:
                 del shared.renewals[want]
-            if want in answer.gone and not answer.behind and shared.held.get(want) is one:
+            if want in answer.gone and shared.held.get(want) is one:
                 del shared.held[want]
                 self._post(LeaseLost(self._clock(), shared.name, want, one.fence))
 
