@@ -31,7 +31,7 @@ class Opened:
         page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))
 
     async def until(self, condition: str, argument: Any = None) -> None:
-        """`condition`: JavaScript, of `argument` if it is a function; the page's policy forbids to evaluate anything else again and again."""
+        """`condition`: JavaScript, of `argument` if it is a function, as all must be that is evaluated again under the page's policy."""
         whole = condition if "=>" in condition else f"() => {condition}"
         await self.page.wait_for_function(whole, arg=argument, timeout=WAIT_MS)
 

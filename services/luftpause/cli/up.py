@@ -93,7 +93,7 @@ luftpause is up; Ctrl-C stops it.
 
   {"proxy":<22}{at.base_url}
   {"MCP server":<22}{at.mcp}
-  {"status":<22}{at.status}/status
+  {"status page":<22}{at.status}/?runtime={at.mcp.removesuffix("/mcp")}
 {engines}
   {"model":<22}{served}
   {"state":<22}{config.runtime.state}
