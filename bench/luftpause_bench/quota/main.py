@@ -22,7 +22,7 @@ from luftpause_bench.quota.cells import Kept, play_all
 from luftpause_bench.quota.clients import CLIENTS, litellm_package
 from luftpause_bench.quota.governed import config
 from luftpause_bench.quota.over_http import NODES, main_real
-from luftpause_bench.quota.play import GOVERNED, POLICIES, Cell, Figures
+from luftpause_bench.quota.play import GOVERNED, GOVERNOR, POLICIES, Cell, Figures
 from luftpause_bench.quota.shown import drawing, tables
 from luftpause_bench.quota.workload import SCENES, Scene, smaller
 from luftpause_bench.report import Report, cores, describe_versions, finish, parser
@@ -44,8 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     scenes = [smaller(SCENES[name], QUICK_TIMES) if options.quick else SCENES[name] for name in options.scenes]
     cells = [Cell(scene, policy, seed) for scene in scenes for policy in policies for seed in _seeds(options, policy)]
-    found = _played(cells, Kept(options.results / "cells" / "quota.jsonl", fresh=options.fresh), options.jobs)
-    part = bool(options.quick or set(options.scenes) < set(SCENES) or set(options.policies) < set(POLICIES) or options.seeds < SEEDS)
+    kept = Kept(options.results / "cells" / "quota.jsonl", fresh=options.fresh)
+    if options.kept:
+        cells = [cell for cell in cells if kept.get(cell) is not None]
+    found = _played(cells, kept, options.jobs)
     report = Report(
         "quota",
         SIMULATED,
@@ -54,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tuple(each for scene in scenes for each in tables(scene, policies, found)),
         judge(found, CLIENTS),
         time.monotonic() - began,
-        part,
+        options.quick or not _is_whole(found),
         versions=describe_versions("httpx", "tenacity", "openai", "litellm"),
     )
     return finish(report, options, drawing(scenes, policies, found))
@@ -71,6 +73,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     made.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES), metavar="NAME", help=f"of {', '.join(POLICIES)}")
     made.add_argument("--jobs", type=int, default=cores(), metavar="N", help="processes; one per core by default")
     made.add_argument("--fresh", action="store_true", help="play all cells, those too that were played before")
+    made.add_argument("--kept", action="store_true", help="play nothing: show what was played before")
     made.add_argument("--real", action="store_true", help="the incident over HTTP with real processes, an hour in two minutes")
     made.add_argument("--minutes", type=float, help="of --real, for each policy: 5, or 0.5 with --quick")
     made.add_argument("--at-once", type=int, default=8, metavar="N", help="of --real: so many policies beside each other; all by default")
@@ -119,6 +122,12 @@ def _played(cells: Sequence[Cell], kept: Kept, jobs: int) -> Found:
     for cell in cells:
         found.setdefault((cell.scene.name, cell.policy), []).append(known[cell])
     return found
+
+
+def _is_whole(found: Found) -> bool:
+    """All but LiteLLM's, which few have."""
+    every = [(scene, policy) for scene in SCENES for policy in POLICIES if policy != LITELLM]
+    return all(found.get(each) for each in every) and all(len(found[scene, GOVERNOR]) >= SEEDS for scene in SCENES)
 
 
 def _parameters(scenes: Sequence[Scene]) -> Mapping[str, Any]:
