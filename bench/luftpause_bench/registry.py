@@ -42,6 +42,7 @@ BENCHES: Final[dict[str, Entry]] = {
     "llama_guard": Entry("What a real llama.cpp finds in its slots: direct, original and guard.", "luftpause_bench.llama_guard:main"),
     "proxy_cost": Entry("What the proxy costs per turn and chunk, beside nginx and LLM routers.", "luftpause_bench.proxy_cost.run:main"),
     "quota": Entry("Clients that share a rate-limited API: on their own, and through the governor.", "luftpause_bench.quota.main:main"),
+    "quota_cost": Entry("What a call that asks first costs the governor's core.", "luftpause_bench.quota_cost:main"),
     "quota_http": Entry(
         "The same over HTTP, with real processes; also several nodes on one Redis.", "luftpause_bench.quota.main:main_http"
     ),

@@ -1,5 +1,7 @@
 """What does a step work on, and how do the tables of one target change together?"""
 
+from operator import attrgetter
+
 from immutables import Map
 from msgspec.structs import replace
 
@@ -11,6 +13,7 @@ from luftpause.scheduler.quota.specs import TargetSpec
 
 NO_LINE = Line()
 NOBODY_WAITS: SortedSet[tuple[int, str]] = SortedSet()
+FIELDS = attrgetter(*Target.__struct_fields__)
 PROMOTES = 2  # the class whose waiters can rank one better
 
 
@@ -30,10 +33,8 @@ class Draft(Tables, gc=False, kw_only=True):
 def thaw(state: State, target: Target | TargetSpec) -> Draft:
     """A draft of the target as it was; of a spec: a new target."""
     tables = Target(spec=target, at=state.now, scopes={}) if isinstance(target, TargetSpec) else target
-    fields = {name: getattr(tables, name) for name in Target.__struct_fields__}
-    fields["scopes"], fields["lines"] = dict(tables.scopes), dict(tables.lines)
-    return Draft(
-        **fields,
+    d = Draft(
+        *FIELDS(tables),
         now=state.now,
         settings=state.settings,
         fence=state.fence,
@@ -42,10 +43,12 @@ def thaw(state: State, target: Target | TargetSpec) -> Draft:
         decisions=[],
         steps_left=state.settings.steps_max,
     )
+    d.scopes, d.lines = dict(tables.scopes), dict(tables.lines)
+    return d
 
 
 def freeze(d: Draft) -> Target:
-    return Target(**{name: getattr(d, name) for name in Target.__struct_fields__})
+    return Target(*FIELDS(d))
 
 
 def is_sequential(d: Draft) -> bool:
