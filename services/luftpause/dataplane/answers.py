@@ -13,6 +13,7 @@ NAMED: Final = (
     ("/v1/models/", "/v1/models/{model}"),
     ("/v1/runs/", "/v1/runs/{run}"),
     ("/v1/responses/", "/v1/responses/{response}"),
+    ("/v1/quota/", "/v1/quota/{target}"),
     ("/proxy/", "/proxy/{target}"),
 )
 

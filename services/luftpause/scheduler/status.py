@@ -14,6 +14,7 @@ from luftpause.kit.clock import Clock
 from luftpause.kit.errors import LuftpauseError, error_body
 from luftpause.scheduler.core.model import State
 from luftpause.scheduler.core.view import CALLERS_SHOWN_MAX, HELD_SHOWN_MAX, Overview, Shown
+from luftpause.scheduler.governor.view import Quotas
 from luftpause.scheduler.host import Host
 from luftpause.scheduler.parameters import Takes, numbers
 from luftpause.scheduler.server import SessionServer
@@ -58,6 +59,7 @@ class Status(Struct, frozen=True):
     events: dict[str, int]
     decisions: dict[str, int]
     state: Overview
+    quota: Quotas
 
 
 View = Callable[[State, float, Shown], Overview]
@@ -66,8 +68,9 @@ View = Callable[[State, float, Shown], Overview]
 class Reporter:
     """Puts the status together from the host, its sessions and the core's own overview."""
 
-    def __init__(self, host: Host, sessions: SessionServer, view: View, clock: Clock) -> None:
+    def __init__(self, host: Host, sessions: SessionServer, view: View, clock: Clock, quota: Callable[[], Quotas] = Quotas) -> None:
         self._host = host
+        self._quota = quota
         self._sessions = sessions
         self._view = view
         self._clock = clock
@@ -88,6 +91,7 @@ class Reporter:
             events=dict(self._host.events),
             decisions=dict(self._host.decisions),
             state=self._view(self._host.state, now, shown or Shown()),
+            quota=self._quota(),
         )
 
     def lately(self, timeline: Timeline, since: int, runs: int) -> Lately:

@@ -1,6 +1,7 @@
 """What does a scheduler run of the rate governor?"""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 
 from msgspec import Struct
 
@@ -8,45 +9,81 @@ from luftpause.kit.auth import Tokens
 from luftpause.kit.clock import Clock, monotonic
 from luftpause.kit.config import Config
 from luftpause.scheduler.governor.host import Governor
+from luftpause.scheduler.governor.ledger_file import Found, Keeper, LedgerFile
 from luftpause.scheduler.governor.local import LocalPort
+from luftpause.scheduler.governor.metrics import QuotaMetrics
 from luftpause.scheduler.governor.server import QuotaServer
 from luftpause.scheduler.governor.store.configured import node_name, shared_store, sharing_settings
+from luftpause.scheduler.governor.tally import QuotaTally
 from luftpause.scheduler.governor.targets import initial_state, specs_of
-from luftpause.scheduler.quota.events import TargetConfigured
+from luftpause.scheduler.governor.watch import QuotaWatch
+from luftpause.scheduler.quota.events import TargetConfigured, TargetRemoved
+from luftpause.scheduler.quota.model import State
 from luftpause.scheduler.quota.specs import TargetSpec
 
 
 class Governing(Struct, frozen=True):
-    """A governor. `configure` gives it the targets of another configuration; raises ConfigError."""
+    """A governor. `configure` gives it the targets of another configuration; raises ConfigError. `metrics` is what it shows."""
 
     governor: Governor
     port: LocalPort
     server: QuotaServer
+    metrics: QuotaMetrics
     configure: Callable[[Config], None]
+    tasks: tuple[Callable[[], Coroutine[None, None, None]], ...]
+
+    async def run(self) -> None:
+        """Until cancelled. Raises LuftpauseError where it can't go on."""
+        running = [asyncio.ensure_future(task()) for task in self.tasks]
+        try:
+            await asyncio.gather(*running)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
 
 
 def governing(config: Config, tokens: Tokens | None = None, *, clock: Clock = monotonic) -> Governing:
     """A governor with the targets that are configured, not running yet. Raises ConfigError."""
     own = config.governor
-    governor = Governor(initial_state(own, clock()), clock=clock)
+    file = LedgerFile(own.state) if own.state is not None else None
+    found = _found(file, initial_state(own, clock()))
+    governor = Governor(found.state, clock=clock)
     if own.store != "memory":
         governor.share(shared_store(own), node=node_name(), settings=sharing_settings(own))
     port = LocalPort(governor, lease_seconds=own.lease_seconds, wait_seconds_max=own.wait_seconds_max)
-    targets = _Targets(governor)
+    targets = _Targets(governor, own.lease_seconds if found.lost else 0.0)
     targets.configure(config)
-    return Governing(governor, port, QuotaServer(port, tokens), targets.configure)
+    watch, tally = QuotaWatch(governor), QuotaTally(governor)
+    tasks = [governor.run, watch.run]
+    if file is not None:
+        tasks.append(Keeper(governor, file, seconds=own.state_seconds).run)
+    return Governing(governor, port, QuotaServer(port, tokens), QuotaMetrics(governor, tally), targets.configure, tuple(tasks))
+
+
+def _found(file: LedgerFile | None, state: State) -> Found:
+    if file is None:
+        return Found(state)
+    file.check()
+    return file.read(state)
 
 
 class _Targets:
-    """Those that the governor was told."""
+    """Those that the governor was told. `learning_seconds`: so long P2 waits at first, as nobody knows what is out."""
 
-    def __init__(self, governor: Governor) -> None:
+    def __init__(self, governor: Governor, learning_seconds: float) -> None:
         self._governor = governor
+        self._learning_seconds = learning_seconds
         self._told: dict[str, TargetSpec] = {}
 
     def configure(self, config: Config) -> None:
-        """Targets that have changed keep their ledgers."""
-        for spec in specs_of(config.governor, config.replicas):
-            if self._told.get(spec.name) != spec:
-                self._told[spec.name] = spec
-                self._governor.post(TargetConfigured(self._governor.now, spec))
+        """Targets that have changed keep their ledgers; those that are gone are forgotten, also those of the file."""
+        specs = {spec.name: spec for spec in specs_of(config.governor, config.replicas)}
+        for name in sorted(self._governor.state.targets.keys() - specs.keys()):
+            self._told.pop(name, None)
+            self._governor.post(TargetRemoved(self._governor.now, name))
+        for name, spec in specs.items():
+            if self._told.get(name) != spec:
+                self._told[name] = spec
+                self._governor.post(TargetConfigured(self._governor.now, spec, learning_seconds=self._learning_seconds))
+        self._learning_seconds = 0.0

@@ -38,6 +38,16 @@ class GovernorFailedError(LuftpauseError):
         )
 
 
+class _Asking:
+    """Who waits for the answer to one wish, and since when."""
+
+    __slots__ = ("answers", "since")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.answers: list[Answer] = []
+
+
 class Governor:
     """Owns the state. Everything happens on one event loop; answers and listeners are called there and must neither block nor raise."""
 
@@ -47,7 +57,8 @@ class Governor:
         self._govern = govern
         self._inbox: deque[Event] = deque()
         self._working = False
-        self._answers: dict[tuple[str, str], list[Answer]] = {}  # by target and want
+        self._asking: dict[tuple[str, str], _Asking] = {}  # by target and want
+        self.waited: Callable[[Grant, float], None] | None = None  # hears how many seconds a grant was waited for
         self._listeners: list[Listener] = []
         self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
         self._failed: asyncio.Future[None] | None = None
@@ -73,12 +84,15 @@ class Governor:
 
     def want(self, event: QuotaWanted, answer: Answer) -> None:
         """Ask for quota. `answer` is called exactly once, maybe before this returns; never after `withdraw`."""
-        self._answers.setdefault((event.target, event.want), []).append(answer)
+        asking = self._asking.get((event.target, event.want))
+        if asking is None:
+            asking = self._asking[event.target, event.want] = _Asking(event.now)
+        asking.answers.append(answer)
         self.post(event)
 
     def withdraw(self, target: str, want: str) -> None:
         """Nobody waits for this want any more: no answer comes, and a lease granted meanwhile is given back."""
-        if self._answers.pop((target, want), None) is not None:
+        if self._asking.pop((target, want), None) is not None:
             self.post(QuotaWithdrawn(self.now, target, want))
 
     def post(self, event: Event) -> None:
@@ -161,13 +175,19 @@ class Governor:
         if self.sharing is not None and isinstance(decision, Grant) and not self.sharing.settles(decision):
             return
         if isinstance(decision, Grant | Refuse):
-            answers = self._answers.pop((decision.target, decision.want), None)
-            if answers is None and isinstance(decision, Grant):
-                self._inbox.append(LeaseReleased(self.now, decision.target, decision.want, decision.fence))
-            for answer in answers or ():
-                answer(decision)
+            self._answer(decision)
         for listener in tuple(self._listeners):
             listener(decision)
+
+    def _answer(self, decision: Grant | Refuse) -> None:
+        asking = self._asking.pop((decision.target, decision.want), None)
+        if isinstance(decision, Grant):
+            if asking is None:
+                self._inbox.append(LeaseReleased(self.now, decision.target, decision.want, decision.fence))
+            elif self.waited is not None:
+                self.waited(decision, max(0.0, self.state.now - asking.since))
+        for answer in asking.answers if asking is not None else ():
+            answer(decision)
 
     # ---- time
 

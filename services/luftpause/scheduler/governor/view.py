@@ -9,7 +9,7 @@ from luftpause.scheduler.quota.view import TargetView, view
 class Quotas(Struct, frozen=True):
     """All targets by name, each pattern under its own."""
 
-    targets: tuple[TargetView, ...]
+    targets: tuple[TargetView, ...] = ()
 
 
 def quotas(governor: Governor) -> Quotas:

@@ -1,0 +1,135 @@
+"""How does the ledger of quotas survive a restart of the scheduler?"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from luftpause.kit.errors import ConfigError
+from luftpause.kit.logs import Log
+from luftpause.scheduler.governor.host import Governor
+from luftpause.scheduler.quota.model import State
+from luftpause.scheduler.quota.snapshot import SnapshotError, from_snapshot, to_snapshot
+
+BYTES_MAX: Final = 256 * 2**20
+DAMAGED: Final = ".damaged"  # what can't be read is kept under this name
+
+log = Log("governor")
+
+
+class Found(Struct, frozen=True):
+    """`lost`: there was a ledger, but nothing could be learned from it: who has what is not known."""
+
+    state: State
+    lost: bool = False
+
+
+class LedgerFile:
+    """Raises ConfigError where the file can't be used at all. `epoch`: seconds since 1970."""
+
+    def __init__(self, path: Path, epoch: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._epoch = epoch
+
+    def read(self, state: State) -> Found:
+        """`state`, which has just begun, with what the file says. No file: this is the first start."""
+        try:
+            data = self._bytes()
+        except FileNotFoundError:
+            return Found(state)
+        except OSError as error:
+            raise ConfigError(f"governor.state {self._path}: can't be read: {error.strerror or error}") from error
+        try:
+            return Found(from_snapshot(data, state, self._epoch()))
+        except SnapshotError as error:
+            kept = self._put_aside()
+            log.warning(
+                "the ledger of quotas can't be read: what was used and reserved is lost. Background calls wait until the leases of before "
+                "have ended",
+                file=str(self._path), kept_as=kept, problem=str(error),
+            )  # fmt: skip
+            return Found(state, lost=True)
+
+    def _bytes(self) -> bytes:
+        with self._path.open("rb") as file:
+            return file.read(BYTES_MAX)
+
+    def _put_aside(self) -> str:
+        aside = self._path.with_name(self._path.name + DAMAGED)
+        try:
+            self._path.replace(aside)
+        except OSError as error:
+            raise ConfigError(f"governor.state {self._path}: can't be moved away: {error.strerror or error}") from error
+        return str(aside)
+
+    def snapshot(self, governor: Governor) -> bytes:
+        return to_snapshot(governor.state, governor.now, self._epoch())
+
+    def write(self, data: bytes) -> None:
+        """All of it or nothing: whoever reads meanwhile sees the old ledger. Raises OSError."""
+        new = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
+        try:
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise
+
+    def check(self) -> None:
+        """Can it be written at all? Raises ConfigError: to be told at the start, not when the first ledger is lost."""
+        folder = self._path.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            probe = folder / f"{self._path.name}.{os.getpid()}.new"
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise ConfigError(f"governor.state {self._path}: can't be written: {error.strerror or error}; is the folder yours?") from error
+
+
+class Keeper:
+    """Writes the ledger every few seconds while it changes, and at the end."""
+
+    def __init__(self, governor: Governor, file: LedgerFile, *, seconds: float) -> None:
+        self._governor = governor
+        self._file = file
+        self._seconds = seconds
+        self._written: State | None = None
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Until cancelled; then once more."""
+        try:
+            while True:
+                await asyncio.sleep(self._seconds)
+                if self._governor.state is not self._written:
+                    state, data = self._governor.state, self._file.snapshot(self._governor)
+                    self._told(await asyncio.to_thread(self._try, data))
+                    self._written = state
+        finally:
+            if self._governor.state is not self._written:
+                self._told(self._try(self._file.snapshot(self._governor)))
+
+    def _try(self, data: bytes) -> str:
+        """Why it could not be written; empty: it was."""
+        try:
+            self._file.write(data)
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
+
+    def _told(self, problem: str) -> None:
+        """Each problem once; the next write may do."""
+        if problem and problem != self._problem:
+            log.warning("the ledger of quotas can't be written; a restart now would lose what is used and reserved", problem=problem)
+        self._problem = problem

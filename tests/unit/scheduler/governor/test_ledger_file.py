@@ -1,0 +1,171 @@
+"""Does the ledger of quotas survive a restart, and is a damaged one noticed?"""
+
+import asyncio
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from luftpause.kit.config import Config
+from luftpause.kit.errors import ConfigError
+from luftpause.kit.quota_port import Granted, NotNow
+from luftpause.scheduler.governor.app import Governing, governing
+from luftpause.scheduler.governor.ledger_file import Keeper, LedgerFile
+
+FEW = {"scopes": [{"name": "requests", "limit": 3, "window_seconds": 3600, "protect": [0, 0, 0]}]}
+
+
+class Time:
+    """Each process has a clock of its own, all see the same calendar."""
+
+    def __init__(self, now: float, epoch: float) -> None:
+        self.now = now
+        self.epoch_now = epoch
+
+    def __call__(self) -> float:
+        return self.now
+
+    def epoch(self) -> float:
+        return self.epoch_now
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+        self.epoch_now += seconds
+
+
+def config(path: Path | None, **targets: Any) -> Config:
+    return Config.model_validate({"governor": {"state": path, "targets": targets or {"few": FEW}, "lease_seconds": 100}})
+
+
+def start(path: Path, time: Time, monkeypatch: pytest.MonkeyPatch, **targets: Any) -> Governing:
+    monkeypatch.setattr("luftpause.scheduler.governor.app.LedgerFile", lambda file: LedgerFile(file, time.epoch))
+    return governing(config(path, **targets), clock=time)
+
+
+async def reserve(quotas: Governing, want: str, target: str = "few", priority: int = 1) -> Granted | NotNow:
+    answer = await quotas.port.reserve(target, want, caller="x", priority=priority)
+    assert isinstance(answer, Granted | NotNow)
+    return answer
+
+
+def save(quotas: Governing, path: Path, time: Time) -> None:
+    file = LedgerFile(path, time.epoch)
+    file.write(file.snapshot(quotas.governor))
+
+
+async def test_what_was_used_and_reserved_is_known_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, first = tmp_path / "quota.bin", Time(50_000, 1_000_000)
+    old = start(path, first, monkeypatch)
+    lease = await reserve(old, "a")
+    assert isinstance(lease, Granted)
+    await reserve(old, "b")
+    await old.port.report("few", "b", 2, status=200, headers={})
+    save(old, path, first)
+    new = start(path, Time(7, 1_000_010), monkeypatch)
+    assert isinstance(await reserve(new, "c"), Granted)
+    assert isinstance(await reserve(new, "d"), NotNow)  # three of three
+    assert (await new.port.report("few", "a", lease.fence, status=200, headers={})).settled  # type: ignore[union-attr]
+    again = await reserve(new, "e")
+    assert isinstance(again, NotNow)
+
+
+async def test_leases_that_ended_while_nobody_kept_them_count_as_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, first = tmp_path / "quota.bin", Time(50_000, 1_000_000)
+    old = start(path, first, monkeypatch)
+    await reserve(old, "a")
+    save(old, path, first)
+    new = start(path, Time(7, 1_000_101), monkeypatch)
+    new.governor.advance()
+    target = new.governor.state.targets["few"]
+    assert (set(target.leases), target.scopes["requests"].remaining) == (set(), 2)
+
+
+async def test_targets_that_are_no_longer_configured_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, time = tmp_path / "quota.bin", Time(50_000, 1_000_000)
+    save(start(path, time, monkeypatch, few=FEW, other=FEW), path, time)
+    new = start(path, Time(7, 1_000_001), monkeypatch, few=FEW)
+    assert set(new.governor.state.targets) == {"few"}
+
+
+async def test_a_damaged_ledger_is_put_aside_and_background_calls_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, time = tmp_path / "quota.bin", Time(50_000, 1_000_000)
+    path.write_bytes(b"\x93not a ledger")
+    quotas = start(path, time, monkeypatch)
+    assert "what was used and reserved is lost" in caplog.text
+    assert not path.exists()
+    assert (tmp_path / "quota.bin.damaged").read_bytes() == b"\x93not a ledger"
+    assert isinstance(await reserve(quotas, "a", priority=1), Granted)
+    assert isinstance(await reserve(quotas, "b", priority=2), NotNow)
+    time.pass_by(101)  # the leases of before have ended by now
+    quotas.governor.advance()
+    assert isinstance(await reserve(quotas, "c", priority=2), Granted)
+
+
+async def test_the_first_start_has_nothing_to_wait_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quotas = start(tmp_path / "new" / "quota.bin", Time(0, 0), monkeypatch)
+    assert isinstance(await reserve(quotas, "a", priority=2), Granted)
+
+
+def test_a_place_where_nothing_can_be_written_is_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"governor.state .*can't be written"):
+        governing(config(tmp_path / "file" / "quota.bin"))
+    with pytest.raises(ConfigError, match=r"governor.state .*can't be read"):
+        governing(config(tmp_path))
+
+
+def test_a_ledger_is_for_its_owner_only_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    file = LedgerFile(tmp_path / "quota.bin")
+    file.check()
+    file.write(b"1")
+    file.write(b"2")
+    assert [each.name for each in tmp_path.iterdir()] == ["quota.bin"]
+    assert (tmp_path / "quota.bin").read_bytes() == b"2"
+    assert stat.S_IMODE((tmp_path / "quota.bin").stat().st_mode) == 0o600
+
+
+async def test_the_ledger_is_written_while_it_changes_and_at_the_end(tmp_path: Path) -> None:
+    quotas = governing(config(None))
+    file = LedgerFile(tmp_path / "quota.bin")
+    keeping = asyncio.create_task(Keeper(quotas.governor, file, seconds=0.01).run())
+    path = tmp_path / "quota.bin"
+    await reserve(quotas, "a")
+    async with asyncio.timeout(20):
+        while not path.exists():
+            await asyncio.sleep(0.002)
+    written = path.stat().st_mtime_ns
+    await asyncio.sleep(0.05)
+    assert path.stat().st_mtime_ns == written  # nothing has changed
+    await reserve(quotas, "b")
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    restored = file.read(governing(config(None)).governor.state).state
+    assert set(restored.targets["few"].leases) == {"a", "b"}
+
+
+async def test_a_disk_that_takes_nothing_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    quotas = governing(config(None))
+    file = LedgerFile(tmp_path / "quota.bin")
+    tries = 0
+
+    def full(_: bytes) -> None:
+        nonlocal tries
+        tries += 1
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(file, "write", full)
+    keeping = asyncio.create_task(Keeper(quotas.governor, file, seconds=0.001).run())
+    async with asyncio.timeout(20):
+        while tries < 3:
+            await reserve(quotas, f"{tries}")
+            await asyncio.sleep(0.002)
+            await quotas.port.release("few", f"{tries}", 1)
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    assert caplog.text.count("can't be written") == 1
+    assert [each.fields["problem"] for each in caplog.records] == ["No space left on device"]  # type: ignore[attr-defined]
