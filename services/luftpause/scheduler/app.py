@@ -16,12 +16,13 @@ from luftpause.kit import auth, config_watch, control
 from luftpause.kit import serve as kit
 from luftpause.kit.clock import monotonic
 from luftpause.kit.config import Config, SchedulerConfig
+from luftpause.kit.config_governor import GovernorConfig
 from luftpause.kit.garbage import Garbage
 from luftpause.kit.logs import Log
 from luftpause.scheduler import replicas, status
 from luftpause.scheduler.core.decide import decide, initial
 from luftpause.scheduler.core.events import ConfigChanged
-from luftpause.scheduler.core.settings import Settings
+from luftpause.scheduler.core.settings import CallerPriority, Settings
 from luftpause.scheduler.core.view import overview
 from luftpause.scheduler.door import Door
 from luftpause.scheduler.governor.app import Governing, governing
@@ -29,6 +30,7 @@ from luftpause.scheduler.governor.view import quotas as quotas_shown
 from luftpause.scheduler.host import Host
 from luftpause.scheduler.metrics import SchedulerMetrics
 from luftpause.scheduler.probes import Prober
+from luftpause.scheduler.quota_desk import QuotaDesk
 from luftpause.scheduler.record import Recorder
 from luftpause.scheduler.server import SessionServer
 from luftpause.scheduler.tally import Tally
@@ -106,13 +108,13 @@ async def _until(asked: asyncio.Event, config: Config, announce: Path | None, fo
 async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGenerator[Running]:
     """A scheduler on its two ports within the block. Raises LuftpauseError where it can't listen, or not as safely as it must."""
     own = config.scheduler
-    specs = replicas.specs(config.replicas)
+    specs = replicas.specs(config.replicas, config.governor)
     tokens = auth.cluster_tokens(config.auth.tokens_file)
     credentials = control.server_credentials(config.auth, own.host)
     auth.warn_if_open(log, own.host, tokens)
     grpc_address = _free(own.host, own.grpc_port)
     sock = kit.listen(own.host, own.http_port, option="scheduler.http_port")
-    state = initial(_settings(own), specs, monotonic())
+    state = initial(_settings(own, config.governor), specs, monotonic())
     recorder = Recorder(own.record, clear=own.record_clear, bytes_max=own.record_bytes_max) if own.record else None
     tally = Tally()
     timeline = Timeline(tally, state.started_at)
@@ -125,6 +127,10 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
     sessions = SessionServer(host, orders_max=own.orders_max, hello_bytes_max=own.hello_bytes_max, tokens=tokens, credentials=credentials)
     quotas = governing(config, tokens)
     sessions.services = (quotas.server.handlers(),)
+    desk = QuotaDesk(
+        quotas.governor, state=lambda: host.state, post=host.post, now=monotonic, lease_seconds=config.governor.lease_seconds
+    )  # fmt: skip
+    host.quotas = desk
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(sock.close)
         stack.push_async_callback(prober.close)
@@ -145,7 +151,7 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
             timeline,
         )
         http = await stack.enter_async_context(_http(Door(app, own, tokens, metrics_open=config.auth.metrics_open), sock))
-        work = asyncio.create_task(_work(host, quotas, http), name="scheduler host")
+        work = asyncio.create_task(_work(host, quotas, desk, http), name="scheduler host")
         stack.push_async_callback(_cancel, work)
         prober.watch(config.replicas)
         yield Running(
@@ -156,24 +162,30 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
 def _configure(host: Host, prober: Prober, quotas: Governing, config: Config) -> None:
     """The core hears of new replicas before anything is found out about them, and the governor of their quotas before that."""
     quotas.configure(config)
-    host.post(ConfigChanged(monotonic(), replicas.specs(config.replicas)))
+    host.post(ConfigChanged(monotonic(), replicas.specs(config.replicas, config.governor)))
     prober.watch(config.replicas)
 
 
-async def _work(host: Host, quotas: Governing, http: asyncio.Task[None]) -> None:
+async def _work(host: Host, quotas: Governing, desk: QuotaDesk, http: asyncio.Task[None]) -> None:
     """The first of them that ends ends the scheduler; HTTP is stopped by its own block."""
     governor = asyncio.create_task(quotas.run(), name="governor")
+    renewals = asyncio.create_task(desk.run(), name="renew leases")
     try:
-        await asyncio.gather(host.run(), governor, asyncio.shield(http))
+        await asyncio.gather(host.run(), governor, renewals, asyncio.shield(http))
     finally:
         governor.cancel()
-        await asyncio.wait({governor})  # it writes its ledger
+        renewals.cancel()
+        await asyncio.wait({governor, renewals})  # the governor writes its ledger
 
 
-def _settings(config: SchedulerConfig) -> Settings:
+def _settings(config: SchedulerConfig, governor: GovernorConfig) -> Settings:
     """The core's settings that are configured; the others keep their defaults."""
     names = set(Settings.__struct_fields__) & set(SchedulerConfig.model_fields)
-    return Settings(**{name: getattr(config, name) for name in names})
+    return Settings(
+        quota_hold_seconds_max=governor.quota_hold_seconds_max,
+        callers=tuple(CallerPriority(name, caller.priority, caller.may_claim) for name, caller in governor.callers.items()),
+        **{name: getattr(config, name) for name in names},
+    )
 
 
 # ---- listening --------------------------------------------------------------------------------------------------
