@@ -1,11 +1,14 @@
 """Does `luftpause bench quota` play fair: real clients, the same agents, and books that add up?"""
 
 import asyncio
+import json
 import math
 import random
+import sys
 import threading
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import anyio
 import httpx
@@ -18,6 +21,7 @@ from luftpause_bench.quota.bounds import judge
 from luftpause_bench.quota.cells import Kept
 from luftpause_bench.quota.clients import CLIENTS, told_wait
 from luftpause_bench.quota.crew import Call, Crew
+from luftpause_bench.quota.main import available, main
 from luftpause_bench.quota.play import GOVERNOR, Cell, Figures, OfClass, Traffic, play
 from luftpause_bench.quota.shown import tables
 from luftpause_bench.quota.workload import GITHUB, LIGHT, SCENES, TOKENS, Agent, smaller
@@ -246,3 +250,26 @@ def test_over_http_others_must_be_as_much_worse_as_in_virtual_time() -> None:
 
     assert missed_of(full_jitter=figures(p99=3.1), tenacity=figures(served=4, failed=6)) == []
     assert missed_of(full_jitter=figures(p99=2.9), tenacity=figures(failed=4)) == ["full jitter", "tenacity"]
+
+
+# ---- the command
+
+
+def test_a_part_is_played_once_then_shown_and_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--scenes", "copilot80", "--policies", "full jitter, Retry-After", "--seeds", "1", "--jobs", "1", "--results", str(tmp_path)]
+    assert main([*words, "--json", str(tmp_path / "first.json")]) == 0
+    assert main([*words, "--kept", "--json", str(tmp_path / "again.json")]) == 0
+    assert "1 of 1 cells were played before" in capsys.readouterr().err
+    first, again = (json.loads((tmp_path / name).read_text()) for name in ("first.json", "again.json"))
+    assert first["tables"] == again["tables"]
+    assert first["quick"]
+    assert first["parameters"]["copilot80"]["governor"]["targets"]["provider"]["profile"] == "copilot"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again.json", "cells", "first.json"]
+
+
+def test_a_client_whose_package_is_missing_is_left_out_and_said_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    monkeypatch.setitem(sys.modules, "litellm", None)
+    assert list(available(["tenacity", "LiteLLM Router"])) == ["tenacity"]
+    assert "pip install litellm" in capsys.readouterr().err
