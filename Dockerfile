@@ -20,9 +20,9 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     python -m venv --without-pip /opt/luftpause \
  && python -m pip --python /opt/luftpause/bin/python install --disable-pip-version-check --no-compile -c /constraints.txt -r /requirements.txt \
  && find /opt/luftpause -name '*.so' -exec strip --strip-unneeded {} + \
- && find /opt/luftpause \( -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' \) -delete \
+ && find /opt/luftpause \( -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name '*.pyi' -o -name '*.c' -o -name '*.h' \) -delete \
  && find /opt/luftpause -type d -name tests -prune -exec rm -rf {} + \
- && /opt/luftpause/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/luftpause/lib
+ && /opt/luftpause/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash -x pygments/lexers /opt/luftpause/lib
 
 FROM dependencies AS luftpause
 COPY pyproject.toml README.md LICENSE /src/
@@ -34,13 +34,16 @@ RUN --mount=type=cache,target=/root/.cache/pip \
  && /opt/luftpause/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash -s /only -p / /only/opt/luftpause/lib
 COPY --chmod=755 deploy/docker/healthy.py /only/usr/local/bin/healthy
 
-# The base without what a running service never needs. It becomes one layer below.
+# The base without what a running service never needs: package managers, perl, character sets of the C library, documentation. It becomes
+# one layer below. What is installed stays known to dpkg's lists, so that scanners find it.
 FROM python AS root
 RUN python -m pip uninstall --yes --quiet --root-user-action=ignore pip \
  && stdlib=$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))') \
  && for part in ensurepip idlelib tkinter turtledemo pydoc_data test lib2to3; do rm -rf "${stdlib:?}/$part"; done \
- && rm -rf "${stdlib:?}"/config-* /usr/local/include /usr/share/doc /usr/share/man /usr/share/locale /usr/share/info /usr/share/python-wheels \
-      /usr/share/perl* /usr/share/bash-completion /var/lib/apt /var/cache/apt /var/cache/debconf /var/log/* /root/.cache /tmp/* \
+ && rm -rf "${stdlib:?}"/config-* /usr/local/include /usr/share/python-wheels /usr/share/doc /usr/share/man /usr/share/locale /usr/share/info \
+      /usr/share/bash-completion /usr/share/perl* /usr/bin/perl* /usr/lib/*/perl* /usr/lib/*/gconv \
+      /usr/bin/apt* /usr/lib/apt /usr/lib/*/libapt* /usr/bin/dpkg* /var/lib/dpkg/info/*.list /var/lib/dpkg/info/*.md5sums \
+      /var/lib/apt /var/cache/apt /var/cache/debconf /var/log/* /root/.cache /tmp/* \
  && python -m compileall -q -j 0 --invalidation-mode unchecked-hash "$stdlib" \
  && groupadd --gid 10001 luftpause \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/luftpause --shell /usr/sbin/nologin luftpause \
