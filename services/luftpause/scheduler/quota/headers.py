@@ -133,7 +133,7 @@ def _believed(kind: LimitKind, samples: Sequence[Sample], wait: float | None) ->
 
 
 def _too_large_or_credit(status: int, low: str) -> LimitKind | None:
-    if status == 413 and "rate_limit" in low:
+    if (status == 413 and "rate_limit" in low) or (status == 429 and "request too large" in low):  # Groq; OpenAI
         return LimitKind.TOO_LARGE
     if status == 402 or (status in {403, 429} and "insufficient_quota" in low):
         return LimitKind.CREDIT

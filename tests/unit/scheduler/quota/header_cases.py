@@ -452,6 +452,20 @@ CASES: Final = (
         LimitKind.TOO_LARGE,
     ),
     Case(
+        "openai-429-too-large",
+        "community.openai.com: above the whole limit, so that no wait helps",
+        429,
+        {
+            "x-ratelimit-limit-tokens": "30000",
+            "x-ratelimit-remaining-tokens": "30000",
+            "x-ratelimit-reset-tokens": "0s",
+        },
+        '{"error":{"message":"Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Requested 46155. The input or output tokens must be reduced in order to run successfully.","type":"tokens","param":null,"code":"rate_limit_exceeded"}}',
+        {"tokens": (30000, 30000, 0)},
+        None,
+        LimitKind.TOO_LARGE,
+    ),
+    Case(
         "cerebras-200",
         "measured: minute/hour/day",
         200,
