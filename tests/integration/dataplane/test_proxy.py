@@ -323,7 +323,7 @@ async def test_a_second_wait_that_is_too_long_gives_the_targets_own_refusal() ->
 
     quota.decide = decide
     async with raw_engine(first(LIMITED)) as engine:
-        answer = await once(quota, engine, get("/proxy/api/a"))
+        answer = await once(quota, engine, get("/proxy/api/a", x_luftpause_wait_ms="5000"))
     assert (answer.status, answer.body, answer.complete) == (429, b'{"message":"slow down"}', True)
     assert (answer.headers["retry-after"], answer.headers["x-own"]) == ("7", "1")
 
@@ -343,9 +343,21 @@ async def test_the_governors_own_no(said: NotNow | Refused, status: int, code: s
         return said
 
     async with raw_engine(fine) as engine:
-        answer = await once(QuotaDouble(decide), engine, get("/proxy/api/a"))
+        answer = await once(QuotaDouble(decide), engine, get("/proxy/api/a", x_luftpause_wait_ms="2000"))
     assert (answer.status, answer.error["code"], engine.talks) == (status, code, [])
     assert {name: answer.headers.get(name) for name in headers} == headers
+
+
+async def test_a_call_is_held_longer_than_one_question_waits() -> None:
+    quota = QuotaDouble()
+
+    async def decide(wish: dict[str, Any]) -> Granted | NotNow:
+        return NotNow(0.01, "paced") if len(quota.wishes) < 4 else await quota.grant(wish)
+
+    quota.decide = decide
+    async with raw_engine(fine) as engine:
+        answer = await once(quota, engine, get("/proxy/api/a"))
+    assert (answer.status, len(quota.wishes), len({wish["want"] for wish in quota.wishes})) == (200, 4, 1)
 
 
 async def test_a_call_costs_what_its_method_costs_at_its_provider() -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from luftpause.dataplane.proxy.proxy import Proxy, Target
 
 SENDINGS_MAX: Final = 4
+WAITED_SECONDS: Final = 1.0  # a question whose answer comes sooner was not let wait
 SOON_SECONDS: Final = 1.0  # of a longer answer the governor hears what its head says of limits while it still comes
 
 
@@ -51,7 +52,7 @@ class Call:
         self._lease: Granted | None = None
         self._left = False  # nobody listens any more
         self._began = proxy.sweep.now
-        self._give_up_at = proxy.sweep.now + wish.wait_seconds
+        self._give_up_at = asyncio.get_running_loop().time() + wish.wait_seconds
         self.deadline = NEVER
         conn.handler = self
         proxy.enter(self)
@@ -85,16 +86,25 @@ class Call:
                 return
 
     async def _reserve(self, number: int) -> Granted | NotNow | Refused:
-        wish = self._wish
-        return await self._proxy.port.reserve(
-            self._target.name,
-            f"{wish.id}.{number}",
-            caller=wish.caller,
-            priority=wish.priority,
-            cost=wish.cost,
-            wait_seconds=max(0.0, self._give_up_at - self._proxy.sweep.now),
-            retry=number > 1,
-        )
+        """As long as the call may be held; one question waits as long as the governor lets it, the next one keeps the place."""
+        wish, clock = self._wish, asyncio.get_running_loop().time
+        while True:
+            began = clock()
+            wait = max(0.0, self._give_up_at - began)
+            answer = await self._proxy.port.reserve(
+                self._target.name,
+                f"{wish.id}.{number}",
+                caller=wish.caller,
+                priority=wish.priority,
+                cost=wish.cost,
+                wait_seconds=wait,
+                retry=number > 1,
+            )
+            now = clock()
+            if not isinstance(answer, NotNow) or answer.retry_seconds > self._give_up_at - now:
+                return answer
+            if now - began < min(wait, WAITED_SECONDS):
+                await asyncio.sleep(answer.retry_seconds)
 
     async def _send(self, lease: Granted, *, last: bool) -> Refusal | None:
         """None: the client has its answer. Else the target refused by quota, and another sending may do better."""
@@ -149,7 +159,7 @@ class Call:
             self._conn.break_off(reset=leg.until_close)
 
     def _may_wait(self, seconds: float) -> bool:
-        return self._proxy.sweep.now + seconds <= self._give_up_at
+        return asyncio.get_running_loop().time() + seconds <= self._give_up_at
 
     # ---- settling
 
