@@ -55,7 +55,7 @@ async def test_two_schedulers_have_one_pool(redis: RedisServer) -> None:
             for sample in family.samples
             if sample.labels != {"mode": "down"}
         }
-        assert samples["luftpause_quota_store_nodes"] == 2
+        assert samples["luftpause_scheduler_quota_store_nodes"] == 2
         await eventually("all is told", lambda: sharing_view(sharing).untold == 0)
 
 

@@ -7,6 +7,7 @@ from prometheus_client.registry import Collector
 
 from luftpause.kit.metrics import gauge_family
 from luftpause.scheduler.governor.host import Governor
+from luftpause.scheduler.governor.store.view import sharing_metrics
 from luftpause.scheduler.governor.tally import CLASSES, P, QuotaTally
 from luftpause.scheduler.governor.view import quotas
 from luftpause.scheduler.quota.model import Light, Mode
@@ -27,6 +28,8 @@ class QuotaMetrics(Collector):
         tally = self._tally
         for counted in (tally.grants, tally.refusals, tally.blocks, tally.expiries, tally.cascades, tally.waits):
             yield counted.family()
+        if self._governor.sharing is not None:
+            yield from sharing_metrics(self._governor.sharing)
         targets = quotas(self._governor).targets
         yield from _of_calls(targets)
         yield from _of_scopes([(target.name, scope) for target in targets for scope in target.traffic_light.scopes])

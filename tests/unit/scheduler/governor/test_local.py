@@ -182,6 +182,15 @@ async def test_what_an_answer_tells_of_limits_counts_without_a_lease(port: Local
     assert port._governor.state.targets["github"].scopes["core"].remaining == remaining
 
 
+async def test_a_refusal_that_somebody_tells_of_blocks_without_a_lease(port: LocalPort) -> None:
+    told = await port.observe("github", status=429, headers={"Retry-After": "100"})
+    assert (told.settled, told.limited, told.kind) == (False, True, "primary")  # type: ignore[union-attr]
+    answer = await port.reserve("github", "a", caller="x", priority=0)
+    assert isinstance(answer, NotNow)
+    assert answer.reason == "blocked"
+    assert 99 < answer.retry_seconds < 101
+
+
 async def test_a_call_that_failed_counts_as_used(port: LocalPort) -> None:
     first = await granted(port, "a", "few")
     await port.report("few", "a", first.fence, status=None, headers={})

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 from luftpause.kit.metrics import gauge_family
 from luftpause.scheduler.governor.store.sharing import Sharing
 
-P: Final = "luftpause_quota_store_"
+P: Final = "luftpause_scheduler_quota_store_"
 MODES: Final = ("up", "down", "learning")
 
 
