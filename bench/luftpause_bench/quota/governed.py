@@ -7,10 +7,10 @@ import asyncio
 import time
 from collections.abc import Mapping
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from luftpause.kit.config_governor import GovernorConfig
-from luftpause.kit.quota_port import Cost, Granted, NotNow, QuotaPort, Refused, Reported
+from luftpause.kit.quota_port import Granted, NotNow, QuotaPort, Refused
 from luftpause.scheduler.governor.host import Governor
 from luftpause.scheduler.governor.local import LocalPort
 from luftpause.scheduler.governor.targets import initial_state, specs_of
@@ -37,20 +37,6 @@ def config(scene: Scene, *, profile: bool, policy: str = "governor") -> dict[str
         part = scene.quota / GITHUB.quota
         target["limits"] = {"core": scene.quota, "points": 300 * part, "content": max(1.0, 40 * part)}
     return {"policy": policy, "targets": {TARGET: target}}
-
-
-class Asked(Protocol):
-    """As much of `QuotaPort` as a call needs."""
-
-    async def reserve(
-        self, target: str, want: str, *, caller: str, priority: int, cost: Cost | None = None, lease_seconds: float | None = None,
-        wait_seconds: float = 0.0, retry: bool = False,
-    ) -> Granted | NotNow | Refused: ...  # fmt: skip
-
-    async def report(
-        self, target: str, want: str, fence: int, *, status: int | None, headers: Mapping[str, str], body_excerpt: str = "",
-        actual: Cost | None = None,
-    ) -> Reported | Refused: ...  # fmt: skip
 
 
 class Watched:
@@ -89,7 +75,7 @@ class Watched:
 class Governed:
     """httpx, and before each try the governor. `holds`: seconds that calls waited there, per grant."""
 
-    def __init__(self, way: Way, port: Asked, profile: str) -> None:
+    def __init__(self, way: Way, port: QuotaPort, profile: str) -> None:
         self._way, self._http, self._port, self._profile = way, way.http(), port, profile
         self.holds: list[float] = []
 

@@ -18,14 +18,14 @@ import httpx
 import orjson
 from msgspec.structs import replace
 
+from luftpause.client import QuotaTransport
 from luftpause.kit.errors import LuftpauseError
-from luftpause.kit.quota_port import Cost, Granted, NotNow, Refused, Reported
 from luftpause_bench.live.programs import READY_SECONDS_MAX
 from luftpause_bench.live.world import World, run
 from luftpause_bench.quota.bounds import P0_SECONDS_MAX, p0_served
 from luftpause_bench.quota.clients import CLIENTS, Way
 from luftpause_bench.quota.crew import Call, Crew
-from luftpause_bench.quota.governed import TARGET, Governed
+from luftpause_bench.quota.governed import TARGET
 from luftpause_bench.quota.play import ARTICLE, GOVERNED, GOVERNOR, Figures, figures_of
 from luftpause_bench.quota.shown import drawing, tables
 from luftpause_bench.quota.workload import GITHUB, Scene, smaller
@@ -33,7 +33,7 @@ from luftpause_bench.report import Bound, Report, at_least, at_most, describe_ve
 
 SPEED: Final = 30.0
 TIMES: Final = 10  # smaller than the incident
-POLL_SECONDS: Final = 30.0
+WAIT_SECONDS: Final = 86_400.0
 LIMITS: Final = httpx.Limits(max_connections=200, max_keepalive_connections=200, keepalive_expiry=2)
 TRIES: Final = 5
 NODES: Final = {"governor, 2 nodes on Redis": 2, "governor, 3 nodes on Redis": 3}
@@ -76,75 +76,52 @@ class OverHttp(Way):
         return await super().send(http, call)
 
 
-class Wire:
-    """The governor behind `/v1/quota/…` of a dataplane, as any agent asks it."""
+class OneLine:
+    """Agents whose httpx clients have luftpause's transport: the one line that an agent changes. `url`: of the dataplane that they ask."""
 
-    def __init__(self, url: str) -> None:
-        self._http = httpx.AsyncClient(base_url=url, trust_env=False, timeout=POLL_SECONDS + 30, limits=LIMITS)
+    def __init__(self, way: OverHttp, url: str) -> None:
+        self._way, self._url = way, url
+        self._clients: dict[str, httpx.AsyncClient] = {}
 
-    async def reserve(
-        self, target: str, want: str, *, caller: str, priority: int, cost: Cost | None = None, lease_seconds: float | None = None,
-        wait_seconds: float = 0.0, retry: bool = False,
-    ) -> Granted | NotNow | Refused:  # fmt: skip
-        asked = {
-            "lease": want,
-            "cost": dict(cost or {}),
-            "caller": caller,
-            "priority": priority,
-            "waitMs": 1000 * min(wait_seconds, POLL_SECONDS),
-            "leaseMs": 1000 * (lease_seconds or 60),
-            "retry": retry,
-        }
-        answer = await self._http.post(f"/v1/quota/{target}/reserve", json=asked)
-        told = answer.json()
-        if answer.is_success:
-            return Granted(want, told["fence"], told["expiresMs"] / 1000, told["level"])
-        if "retryMs" in told["error"]:
-            return NotNow(told["error"]["retryMs"] / 1000, told["error"]["reason"])
-        return Refused(told["error"]["code"], told["error"]["message"])
-
-    async def report(
-        self, target: str, want: str, fence: int, *, status: int | None, headers: Mapping[str, str], body_excerpt: str = "",
-        actual: Cost | None = None,
-    ) -> Reported:  # fmt: skip
-        told: dict[str, Any] = {"lease": want, "fence": fence, "status": status, "headers": dict(headers), "body": body_excerpt}
-        if actual is not None:
-            told["actual"] = dict(actual)
-        answer = await self._http.post(f"/v1/quota/{target}/report", json=told)
-        if not answer.is_success:
-            raise LuftpauseError(f"a report was refused: {answer.text[:300]}", code="report_refused")
-        return Reported(answer.json()["settled"], answer.json()["limited"])
-
-    @contextlib.asynccontextmanager
-    async def counting(self, seen: Counter[str]) -> AsyncGenerator[None]:
-        """Adds what the governor decides meanwhile, by kind."""
-        listening = asyncio.ensure_future(self._listen(seen))
-        try:
-            yield
-        finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
-
-    async def _listen(self, seen: Counter[str]) -> None:
-        async with self._http.stream("GET", "/v1/quota/events", timeout=None) as stream:
-            async for line in stream.aiter_lines():
-                if line.startswith("data: "):
-                    seen[str(orjson.loads(line[6:]).get("event"))] += 1
+    async def call(self, call: Call) -> bool:
+        http = self._clients.get(call.agent)
+        if http is None:
+            inner = httpx.AsyncHTTPTransport(limits=LIMITS)
+            own = QuotaTransport(TARGET, url=self._url, caller=call.agent, priority=call.priority, wait_seconds=WAIT_SECONDS, inner=inner)
+            http = self._clients[call.agent] = httpx.AsyncClient(transport=own, base_url=self._way.url, timeout=60)
+        while not (await self._way.send(http, call)).is_success:
+            pass  # the transport has waited for the window of a refusal, three times
+        return True
 
     async def close(self) -> None:
-        await self._http.aclose()
+        for http in self._clients.values():
+            await http.aclose()
+
+
+@contextlib.asynccontextmanager
+async def counting(url: str, seen: Counter[str]) -> AsyncGenerator[None]:
+    """Adds what the governor behind this dataplane decides meanwhile, by kind."""
+    listening = asyncio.ensure_future(_listen(url, seen))
+    try:
+        yield
+    finally:
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+
+
+async def _listen(url: str, seen: Counter[str]) -> None:
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=None) as http, http.stream("GET", "/v1/quota/events") as stream:  # noqa: S113
+        async for line in stream.aiter_lines():
+            if line.startswith("data: "):
+                seen[str(orjson.loads(line[6:]).get("event"))] += 1
 
 
 class Nodes:
     """Each agent asks one of several nodes."""
 
-    def __init__(self, nodes: Sequence[Governed]) -> None:
+    def __init__(self, nodes: Sequence[OneLine]) -> None:
         self._nodes = nodes
-        self._of: dict[str, Governed] = {}
-
-    @property
-    def holds(self) -> list[float]:
-        return [seconds for node in self._nodes for seconds in node.holds]
+        self._of: dict[str, OneLine] = {}
 
     async def call(self, call: Call) -> bool:
         node = self._of.setdefault(call.agent, self._nodes[len(self._of) % len(self._nodes)])
@@ -208,19 +185,17 @@ async def _play(world: World, scene: Scene, policy: str) -> Figures:
 
 
 async def _nodes(
-    world: World, way: Way, policy: str, name: str, stack: contextlib.AsyncExitStack, seen: Counter[str]
-) -> list[Governed]:  # fmt: skip
+    world: World, way: OverHttp, policy: str, name: str, stack: contextlib.AsyncExitStack, seen: Counter[str]
+) -> list[OneLine]:  # fmt: skip
     """One, or as many as the policy says, with a Redis that they share; what they decide is counted in `seen`."""
-    count = NODES.get(policy, 1)
     settings = section(GOVERNOR if policy in NODES else policy)
     if policy in NODES:
         settings["store"] = await _redis(world, name)
-    made: list[Governed] = []
-    for number in range(count):
-        wire = Wire((await world.governor(settings, name=f"{name}-{number}")).http)
-        stack.push_async_callback(wire.close)
-        await stack.enter_async_context(wire.counting(seen))
-        made.append(Governed(way, wire, "github"))
+    made: list[OneLine] = []
+    for number in range(NODES.get(policy, 1)):
+        plane = await world.governor(settings, name=f"{name}-{number}")
+        await stack.enter_async_context(counting(plane.http, seen))
+        made.append(OneLine(way, plane.http))
     return made
 
 
