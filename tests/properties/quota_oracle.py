@@ -84,7 +84,7 @@ class Oracle:
         probing = b.mode is Mode.HALF_OPEN
         if (probing or b.window < inf) and self.now < b.open_until + self.settings.exclusive_seconds[rank]:
             return True
-        if probing and sum(lease.probe and lease.granted >= b.open_until for lease in self.leases) >= self.settings.probes_max:
+        if probing and sum(lease.probe and lease.episode == b.episode for lease in self.leases) >= self.settings.probes_max:
             return True
         learned = not probing and b.rate < inf and min(max(1.0, b.rate), b.tokens + (self.now - b.tokens_at) * b.rate) < 1 - NEAR
         return learned or (not probing and flying >= b.window) or flying >= b.in_flight_max or (self.sequential and flying > 0)

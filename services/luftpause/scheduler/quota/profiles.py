@@ -15,6 +15,7 @@ from luftpause.scheduler.quota.specs import Ladder, Learns, ScopeSpec, TargetSpe
 
 HOUR, DAY = 3_600.0, 86_400.0
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+LEAVES: Final = (0.0, 0.20, 0.25)  # of a short window, to P0: its rounds come at once, which no forecast of the minute before tells
 GITHUB_WRITE_POINTS: Final = 5.0  # docs.github.com: a request that changes something
 
 
@@ -36,8 +37,8 @@ _REQUESTS = ScopeSpec("requests", "bucket", 1.0, counts=("requests",))
 _GITHUB = Profile(
     scopes=(
         ScopeSpec("core", "fixed", 5_000.0, HOUR, counts=("requests",)),
-        ScopeSpec("points", "bucket", 300.0, burst=2.0, protect=(0.0, 0.0, 0.05), counts=("points", "requests")),
-        ScopeSpec("content", "bucket", 40.0, protect=(0.0, 0.0, 0.05)),  # the same for 80 that create something
+        ScopeSpec("points", "bucket", 300.0, burst=2.0, protect=LEAVES, counts=("points", "requests")),
+        ScopeSpec("content", "bucket", 40.0, protect=LEAVES),  # the same for 80 that create something
         ScopeSpec("at_once", "concurrent", 100.0, counts=("requests",)),
     ),
     learns=Learns(by_name_only=True),  # search, graphql, ...: another resource is another limit
