@@ -546,6 +546,23 @@ async def test_stopping_refuses_who_waits_and_lets_who_is_answered_finish() -> N
     assert [facts["status"] for facts in await quota.until("report")] == [200]
 
 
+async def test_being_ended_at_once_breaks_off_what_is_answered_and_charges_it() -> None:
+    async def behave(talk: Talk) -> None:
+        await talk.send(STREAM_HEAD + chunked(b"data: one\n\n"))
+        await talk.gone.wait()
+
+    quota = QuotaDouble()
+    async with raw_engine(behave) as engine, proxying(quota, targets={"api": engine.url}) as plane, client_of(plane) as client:
+        await client.send(get("/proxy/api/a"))
+        await client.until(b"data: one")
+        now = asyncio.Event()
+        now.set()
+        await plane.stop(now)
+        rest = await client.closed()
+        assert not rest.endswith(b"0\r\n\r\n"), "it does not look complete"
+    assert [facts["status"] for facts in await quota.until("report")] == [None]
+
+
 async def test_the_pages_count_calls_by_target_and_never_by_path() -> None:
     quota = QuotaDouble()
     async with (

@@ -59,6 +59,8 @@ async def test_where_a_token_is_set_it_is_wanted_and_never_goes_on(is_open: bool
                 assert (refused.status, refused.error["code"]) == (status, code), headers
                 assert TOKEN not in refused.body.decode()
                 assert ANN not in refused.body.decode()
+        refused = await client.ask(get(f"/proxy/api/a?x=1&key={TOKEN}", x_luftpause_token=TOKEN))
+        assert (refused.status, refused.error["code"]) == (400, "token_misplaced")
         assert quota.wishes == []
         taken = await client.ask(post(path="/proxy/api/a", x_luftpause_token=ANN, authorization=OWN, x_luftpause_caller="ben"))
     assert taken.status == 200

@@ -32,7 +32,7 @@ NO_TOKEN: Final = Rejection(401, "no_token", "a token is needed: send `x-luftpau
 UNKNOWN_TOKEN: Final = Rejection(401, "unknown_token", "this x-luftpause-token opens nothing here; is it the newest one?")
 OUR_TOKEN: Final = Rejection(
     400, "token_misplaced",
-    "this call holds luftpause's own token in a header that would go on to the target; send it as `x-luftpause-token` only",
+    "this call holds luftpause's own token where it would go on to the target; send it as `x-luftpause-token` only",
 )  # fmt: skip
 NO_WEBSOCKET: Final = Rejection(501, "no_websocket", "the governed proxy passes no WebSockets; connect to the target itself")
 FROM_A_PAGE: Final = Rejection(403, "origin", "a web page may not send calls through the governed proxy")
@@ -95,8 +95,10 @@ def refusal_of(rejection: Rejection, conn: "Client", head: RequestHead) -> bytes
 
 
 def _misplaced(head: RequestHead, tokens: Tokens) -> bool:
-    """Does a header that goes on hold a token of ours, as it is, behind its scheme, or as the password of `Basic`?"""
-    return any(name != TOKEN and any(tokens.access(b"Bearer " + each) for each in _secrets_of(value)) for name, value in head.headers)
+    """Does what goes on hold a token of ours: a header (as it is, behind its scheme, as the password of `Basic`), or the query?"""
+    found = [secret for name, value in head.headers if name != TOKEN for secret in _secrets_of(value)]
+    found += [pair.rpartition(b"=")[2] for pair in head.target.partition(b"?")[2].split(b"&")]
+    return any(secret and tokens.access(b"Bearer " + secret) for secret in found)
 
 
 def _secrets_of(value: bytes) -> list[bytes]:
