@@ -109,7 +109,6 @@ def test_all_run_one_image_that_a_clone_can_build() -> None:
             filled(service["image"], {"LUFTPAUSE_REGISTRY": "r.example/x", "LUFTPAUSE_VERSION": "0.2.0"}) == "r.example/x/luftpause:0.2.0"
         )
 
-
     built = {name: service["build"] for name, service in services("compose.yaml").items() if "build" in service}
     assert built == {"scheduler": "."}  # once: compose would build and tag the same image for each
 

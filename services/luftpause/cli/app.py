@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from luftpause import __version__
-from luftpause.cli import bench, config_check, fakes, load_command, local_engine, parent, replay, status
+from luftpause.cli import bench, config_check, doctor, fakes, load_command, local_engine, parent, replay, status
 from luftpause.cli.choices import Engine
 from luftpause.kit import logs
 from luftpause.kit.config import Config
@@ -173,7 +173,7 @@ def version() -> None:
     print(__version__)
 
 
-for each in (fakes, load_command, local_engine, replay, status):
+for each in (doctor, fakes, load_command, local_engine, replay, status):
     each.register(app)
 
 

@@ -43,7 +43,7 @@ class _Routes:
         self._started_text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started))
 
     async def health(self) -> dict[str, str]:
-        return {"status": "ok"}
+        return {"status": "ok", "service": "dataplane", "version": __version__}
 
     async def ready(self, response: Response) -> dict[str, Any]:
         scheduler, stopping = self._scheduler, self._is_stopping()

@@ -9,6 +9,7 @@ from msgspec import Struct
 from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
 
+from luftpause import __version__
 from luftpause.kit import metrics, protocol
 from luftpause.kit.clock import Clock
 from luftpause.kit.errors import LuftpauseError, error_body
@@ -22,6 +23,7 @@ from luftpause.scheduler.session import Session
 from luftpause.scheduler.static import PREFIX, Pages
 from luftpause.scheduler.timeline import RUNS_MAX, Lately, Timeline
 
+HEALTH: Final = f'{{"status":"ok","service":"scheduler","version":"{__version__}"}}'
 ASKED_MAX: Final = 1000  # of a list in one answer: some 10 ms of the loop
 CURSOR_MAX: Final = (1 << 53) - 1
 TAKES: Final = {"held": Takes(HELD_SHOWN_MAX, ASKED_MAX), "callers": Takes(CALLERS_SHOWN_MAX, ASKED_MAX)}
@@ -114,7 +116,7 @@ def create_app(reporter: Reporter, collectors: Sequence[Collector] = (), timelin
         return Response(body, headers={"content-type": kind, "cache-control": "no-store"})
 
     async def health(_: Request) -> Response:
-        return Response(b'{"status":"ok"}', media_type="application/json")
+        return Response(HEALTH, media_type="application/json")
 
     routes = {"/": pages.index, f"{PREFIX}{{name}}": pages.file, "/status": status, "/metrics": metrics_page, "/health": health}
     if timeline is not None:

@@ -6,6 +6,7 @@ from urllib.parse import parse_qs
 import httpx
 import pytest
 
+from luftpause import __version__
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from luftpause.scheduler.core.events import TurnRequested
 from luftpause.scheduler.status import Reporter, create_app
@@ -46,7 +47,7 @@ async def test_the_status_names_the_sessions_and_counts_what_happened():
 
 async def test_health_and_the_page_answer():
     async with scheduler() as s, http(s) as client:
-        assert (await client.get("/health")).json() == {"status": "ok"}
+        assert (await client.get("/health")).json() == {"status": "ok", "service": "scheduler", "version": __version__}
         page = await client.get("/")
         assert page.headers["content-type"].startswith("text/html")
         assert "/status" in page.text
