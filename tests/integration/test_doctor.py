@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -200,7 +200,7 @@ async def test_bad_yaml(place: Place) -> None:
     path.write_text("replicas:\n  - name: a\n    urll: http://e\n")
     found = await examine(path)
     assert {finding.level for finding in found} == {"fault"}
-    assert any("did you mean url?" in finding.found and "3" in finding.found for finding in found)
+    assert any("did you mean url?" in finding.found and ":3" in finding.found for finding in found)
 
 
 async def test_proxy_variable(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,13 +212,17 @@ async def test_proxy_variable(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_full_disk(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage(place.folder)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10_000_000))
+    usage = shutil.disk_usage(place.folder)._replace(free=10_000_000)
+
+    def nearly_full(_: Path) -> Any:
+        return usage
+
+    monkeypatch.setattr(shutil, "disk_usage", nearly_full)
     one(await place.faults(), "state directory", "10 MiB are free", "runtime.state")
 
 
 @contextlib.contextmanager
-def locked(folder: Path, pid: int) -> Iterator[None]:
+def locked(folder: Path, pid: int) -> Generator[None]:
     """As a runtime with this pid would have it."""
     folder.mkdir()
     with (folder / "runs.lock").open("w") as file:
@@ -244,8 +248,8 @@ async def test_a_lock_that_nobody_holds_is_no_fault(place: Place) -> None:
 # ---- services ---------------------------------------------------------------------------------------------------
 
 
-def health(service: str, version: str = __version__, **more: Any) -> Pages:
-    return Pages({"/health": {"status": "ok", "service": service, "version": version}, **more})
+def health(service: str, version: str = __version__, ready: Any = None) -> Pages:
+    return Pages({"/health": {"status": "ok", "service": service, "version": version}, "/ready": ready or {}})
 
 
 async def test_port_in_use(place: Place) -> None:
@@ -262,7 +266,7 @@ async def test_version_mismatch(place: Place) -> None:
 
 async def test_dataplane_without_scheduler(place: Place) -> None:
     ready = {"ready": True, "scheduler": {"connected": False, "contacted": True}}
-    async with serving(health("dataplane", **{"/ready": ready})) as there:
+    async with serving(health("dataplane", ready=ready)) as there:
         place.config["dataplane"]["port"] = there.port
         one(await place.faults(), "not connected to the scheduler", "dataplane.scheduler")
 

@@ -98,8 +98,8 @@ async def _of_scheduler(url: str, client: httpx.AsyncClient) -> list[Finding]:
     if answer.status == 401:
         what = "refuses the token of this environment" if token else "wants a token, and none is set here"
         return [fault("scheduler", what, f"set {CLUSTER_TOKEN} (or {TOKEN}) as it is where the scheduler runs")]
-    sessions = (answer.json() or {}).get("sessions")
-    if answer.status == 200 and not sessions:
+    told = cast("dict[str, Any]", answer.json() or {})
+    if answer.status == 200 and not told.get("sessions"):
         return [note("scheduler", "no dataplane is connected to it", "start one; its dataplane.scheduler names this scheduler's gRPC port")]
     return []
 
