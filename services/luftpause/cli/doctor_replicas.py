@@ -82,7 +82,7 @@ class _Examination:
         configured = set(self._replica.models or ())
         if answer.status in {401, 403}:
             return [self._no_entry(answer.status)], configured
-        data = (answer.json() or {}).get("data") if answer.status == 200 else None
+        data = cast("dict[str, Any]", answer.json() or {}).get("data") if answer.status == 200 else None
         if not isinstance(data, list):
             if "x-luftpause-run-id" in answer.headers or configured:
                 return [], configured
