@@ -12,6 +12,11 @@ def replica(name: str, url: str, *models: str, state: str = "healthy", api_key: 
     return Replica(name, url, models or ("m",), Kind.GENERATIVE, state, api_key, asks_usage=asks_usage)
 
 
+def hosted(name: str, url: str, *, holds: bool = True) -> Replica:
+    """One with a quota. `holds`: its refusals by quota are hidden."""
+    return Replica(name, url, ("m",), Kind.GENERATIVE, "healthy", tells_limits=True, holds_limits=holds)
+
+
 class FakeScheduler:
     """`facts` are tuples (name, turn, …) in the order they came. A turn that breaks the order of facts fails the test at once."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from luftpause.dataplane.answer_head import AnswerHead
 from luftpause.dataplane.connection import Connection, Straight
 from luftpause.dataplane.gate import Verdict, judge, needs_look
-from luftpause.dataplane.limits import told
+from luftpause.dataplane.limits import refuses, told
 from luftpause.dataplane.observe import EventStream, Excerpt, Observer, Unread, WholeJson
 from luftpause.dataplane.passing import Emit, Passing
 from luftpause.dataplane.responses import CLOSE
@@ -34,7 +34,7 @@ class Attempt:
     """Called by `Connection` (its `Receiver`); ends with exactly one of `Turn.unreachable`, `busy`, `broken` and `answered`, or `abort`."""
 
     __slots__ = (
-        "_conn", "_emit", "_head", "_looked_at", "_no", "_observer", "_raw", "_told_response", "_turn", "_until_close",
+        "_conn", "_emit", "_head", "_holds_limits", "_looked_at", "_no", "_observer", "_raw", "_told_response", "_turn", "_until_close",
         "deadline", "passed", "sent_at", "straight", "upstream",
     )  # fmt: skip
 
@@ -48,6 +48,7 @@ class Attempt:
         self._observer: Observer = NOT_YET
         self._emit: Emit | None = None
         self._until_close = False
+        self._holds_limits = False  # this may be a refusal by quota, which nobody is to see
         self._told_response = False
         self.passed = False  # the client has the head
         self.sent_at = 0.0
@@ -97,7 +98,9 @@ class Attempt:
 
     def head(self, head: AnswerHead) -> None:
         self._head = head
-        if needs_look(head.status, holds_busy=self._turn.relay.holds_busy, holds_limits=self._turn.holds_limits):
+        if self._turn.holds_limits:
+            self._holds_limits = head.status == 200 or refuses(head.status, head.lines)
+        if needs_look(head.status, holds_busy=self._turn.relay.holds_busy, holds_limits=self._holds_limits):
             self._looked_at = b""
         elif self._turn.begun:
             self._no = b""
@@ -147,7 +150,7 @@ class Attempt:
             done=done,
             holds_busy=relay.holds_busy,
             full=len(raw) > relay.config.look_bytes_max,
-            holds_limits=self._turn.holds_limits,
+            holds_limits=self._holds_limits,
         )
         match verdict:
             case Verdict.WAIT:

@@ -6,7 +6,7 @@ As long as nothing has gone on, a full queue or an empty answer can be dealt wit
 from enum import Enum
 from typing import Final
 
-from luftpause.dataplane.limits import LIMITED, is_refusal
+from luftpause.dataplane.limits import is_refusal
 from luftpause.dataplane.observe import is_queue_full
 from luftpause.dataplane.sse import data_of
 
@@ -24,29 +24,29 @@ class Verdict(Enum):
 
 
 def needs_look(status: int, *, holds_busy: bool, holds_limits: bool = False) -> bool:
-    """Must the body be seen before the head goes on?"""
-    return status == 200 or (status == 503 and holds_busy) or (holds_limits and status in LIMITED)
+    """Must the body be seen before the head goes on? `holds_limits`: as of `judge`."""
+    return status == 200 or (status == 503 and holds_busy) or holds_limits
 
 
 def judge(
     status: int, payload: bytes, *, stream: bool, done: bool, holds_busy: bool, full: bool, holds_limits: bool = False
 ) -> Verdict:  # fmt: skip
-    """`payload` is all that came so far; `stream`: it is an event stream; `full`: no more may wait."""
+    """
+    `payload` is all that came so far; `stream`: it is an event stream; `full`: no more may wait.
+
+    `holds_limits`: a refusal by quota is hidden; a head other than 200 is one.
+    """
     if full and not done:
         return Verdict.GO
     if status != 200:
-        return _refusal(status, payload) if done else Verdict.WAIT
+        if not done:
+            return Verdict.WAIT
+        return Verdict.LIMITED if holds_limits else Verdict.BUSY if is_queue_full(status, payload) else Verdict.GO
     if not payload:
         return Verdict.EMPTY if done else Verdict.WAIT
     if not stream or not (holds_busy or holds_limits):
         return Verdict.GO
     return _first_event(payload.lstrip(), done=done, holds_busy=holds_busy, holds_limits=holds_limits)
-
-
-def _refusal(status: int, payload: bytes) -> Verdict:
-    if status in LIMITED:
-        return Verdict.LIMITED
-    return Verdict.BUSY if is_queue_full(status, payload) else Verdict.GO
 
 
 def _first_event(text: bytes, *, done: bool, holds_busy: bool, holds_limits: bool) -> Verdict:

@@ -14,6 +14,8 @@ from luftpause.dataplane.observe import as_object, error_text, parse
 from luftpause.kit.quota_evidence import limits_of
 
 LIMITED: Final = frozenset({429, 529})  # 529: Anthropic is overloaded
+MAYBE_LIMITED: Final = frozenset({403, 503})
+SAYS_SO: Final = (b"\r\nretry-after", b"\r\nx-ratelimit-remaining: 0\r\n")
 SPLICES_MAX: Final = 16  # fields of one name that are looked at
 LENGTHS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 LIMIT_WORDS: Final = ("rate_limit", "ratelimit", "rate limit", "too many requests", "too_many_requests", "overloaded", "quota")
@@ -72,6 +74,13 @@ def told(lines: bytes) -> dict[str, str]:
     """What the lines of an answer's head tell of limits, by lower-case name."""
     headers = [line.partition(b":") for line in lines.split(b"\r\n")[1:]]
     return limits_of((name.decode("latin-1").lower(), value.strip().decode("latin-1")) for name, colon, value in headers if colon)
+
+
+def refuses(status: int, lines: bytes) -> bool:
+    """Is this head one of a refusal by quota? Some say so with a 403 or 503, which mean other things too."""
+    if status in LIMITED:
+        return True
+    return status in MAYBE_LIMITED and any(mark in lines.lower() for mark in SAYS_SO)
 
 
 def is_refusal(data: bytes) -> bool:

@@ -27,6 +27,7 @@ RENEWALS: Final = 4  # of a lease in the time for which it is granted
 TOLD_MAX: Final = 10_000  # answers of turns whose end was not told yet
 HOPELESS_MAX: Final = 1_000
 BLOCK_SECONDS_MIN: Final = 5.0  # whoever waits is told of a block that lasts longer
+WAIT_SECONDS_MAX: Final = 86_400.0  # that is told of one that no wait ends
 STATUS: Final = {
     RefuseCode.TOO_LARGE: (413, 0.0),
     RefuseCode.QUEUE_FULL: (503, 5.0),
@@ -97,13 +98,13 @@ class QuotaDesk:
             self._post(self._deferred(asked, target))
 
     def _deferred(self, asked: ReserveQuota, target: str) -> QuotaDeferred:
-        return QuotaDeferred(self._now(), asked.turn, asked.attempt, asked.replica, self._wait(target, asked.priority))
+        return QuotaDeferred(self._now(), asked.turn, asked.attempt, asked.replica, self._wait(target))
 
-    def _wait(self, target: str, priority: int) -> float:
-        """Seconds in which nothing is granted there; 0: that is not known."""
+    def _wait(self, target: str) -> float:
+        """Seconds in which nothing is granted there, not even what is critical; 0: that is not known."""
         if target not in self._governor.state.targets:
             return 0.0
-        return max(0.0, advice(self._governor.state, target, priority, 0.0, now=self._governor.now))
+        return min(max(0.0, advice(self._governor.state, target, 0, 0.0, now=self._governor.now)), WAIT_SECONDS_MAX)
 
     def _settle(self, ended: SettleQuota) -> None:
         target, want = self._target(ended.replica), want_of(ended.turn, ended.attempt, ended.replica)

@@ -51,3 +51,33 @@ def test_which_answers_are_looked_at() -> None:
     assert not needs_look(503, holds_busy=False)
     assert not needs_look(429, holds_busy=True)
     assert not needs_look(204, holds_busy=True)
+
+
+AZURE = b'data: {"error":{"code":"429","message":"Requests have exceeded the call rate limit. Please retry after 37 seconds."}}\n\n'
+ANTHROPIC = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n'
+
+
+@pytest.mark.parametrize("payload", [AZURE, ANTHROPIC, b'data: {"error":{"code":"rate_limit_exceeded","message":"later"}}\n\n'])
+def test_a_refusal_by_quota_inside_a_stream_is_seen_only_where_it_is_to_be_hidden(payload: bytes) -> None:
+    for holds, verdict in ((True, Verdict.LIMITED), (False, Verdict.GO)):
+        assert judge(200, payload, stream=True, done=False, holds_busy=True, holds_limits=holds, full=False) is verdict
+
+
+@pytest.mark.parametrize(
+    ("payload", "verdict"),
+    [
+        (b'data: {"error":{"message":"context length","code":400}}\n\n', Verdict.GO),
+        (FULL, Verdict.BUSY),
+        (b'data: {"choices":[]}\n\n', Verdict.GO),
+    ],
+)
+def test_other_first_events_are_what_they_are(payload: bytes, verdict: Verdict) -> None:
+    assert judge(200, payload, stream=True, done=False, holds_busy=True, holds_limits=True, full=False) is verdict
+
+
+def test_a_refusal_is_hidden_when_all_of_it_is_here_and_passed_when_it_is_too_long_to_keep() -> None:
+    assert needs_look(429, holds_busy=False, holds_limits=True)
+    assert judge(429, b"later", stream=False, done=False, holds_busy=False, holds_limits=True, full=False) is Verdict.WAIT
+    assert judge(429, b"later", stream=False, done=True, holds_busy=False, holds_limits=True, full=False) is Verdict.LIMITED
+    assert judge(429, b"", stream=False, done=True, holds_busy=False, holds_limits=True, full=False) is Verdict.LIMITED
+    assert judge(429, b"later", stream=False, done=False, holds_busy=False, holds_limits=True, full=True) is Verdict.GO

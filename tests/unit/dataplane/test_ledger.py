@@ -1,5 +1,7 @@
 """Does each turn hear exactly one word per attempt, and does no place stay counted, whatever races?"""
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -11,7 +13,7 @@ from luftpause.dataplane.ledger import PARKED_SECONDS_MAX, Ledger
 from luftpause.dataplane.memory import Memory
 from luftpause.dataplane.orders import absorb
 from luftpause.dataplane.seeking import SEEKERS_MAX
-from luftpause.dataplane.turns import Placement, Refusal, ReturnReason
+from luftpause.dataplane.turns import Lease, Placement, Refusal, ReturnReason, Usage
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from tests.support.scheduler_double import a_list_of
 from tests.support.waiters import Recorder, an_ask
@@ -572,3 +574,80 @@ def test_names_in_other_scripts_stay_as_they_are(desk: Desk) -> None:
     desk.asked("t", model="模型", parent="é", tool_call_ids=("ü",))
     asked = desk.sent[0].turn_requested
     assert (asked.model, asked.parent, list(asked.tool_call_ids)) == ("模型", "é", ["ü"])
+
+
+# ---- leases -----------------------------------------------------------------------------------------------------
+
+
+def lease_place(desk: Desk, turn: str = "t", *, attempt: int = 1, model: str = "", level: int = 0) -> None:
+    placed = pb.Placed(turn=turn, attempt=attempt, run="r", replica="a", turn_seq=1, fence=7, model=model, level=level, answer_share=0.5)
+    absorb(desk.ledger, pb.Order(placed=placed))
+
+
+def test_with_a_session_the_end_of_a_turn_says_how_its_lease_ended_and_what_its_answer_told_goes_before_it(desk: Desk) -> None:
+    desk.asked()
+    lease_place(desk)
+    desk.ledger.started("t")
+    desk.ledger.answer_told("t", 200, {"x-ratelimit-remaining-requests": "3"}, "")
+    desk.ledger.finished("t", "stop", Usage(10, 20), paused=False)
+    assert desk.take() == ["turn_requested 1", "answer_told 1", "turn_finished 1"]
+    desk.ledger.closed()
+    desk.connect("a")
+    assert desk.take() == []
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        (lambda ledger: ledger.finished("t", "stop", Usage(10, 20), paused=False), "OUTCOME_ANSWERED"),
+        (lambda ledger: ledger.failed("t", "engine_died"), "OUTCOME_FAILED"),
+        (lambda ledger: ledger.give_back("t", ReturnReason.LIMITED), "OUTCOME_LIMITED"),
+        (lambda ledger: ledger.give_back("t", ReturnReason.UNREACHABLE), "OUTCOME_UNUSED"),
+    ],
+)
+def test_how_leases_ended_without_a_session_is_told_after_the_next_hello(
+    desk: Desk, end: Callable[[Ledger[pb.Fact]], None], outcome: str
+) -> None:
+    desk.asked()
+    lease_place(desk)
+    desk.ledger.started("t")
+    desk.ledger.closed()
+    desk.ledger.answer_told("t", 429, {"retry-after": "9"}, "later")
+    end(desk.ledger)
+    desk.sent.clear()
+    desk.connect("a")
+    (told,) = [fact.lease_told for fact in desk.sent if fact.WhichOneof("fact") == "lease_told"]
+    assert (told.turn, told.attempt, told.replica, told.fence) == ("t", 1, "a", 7)
+    assert told.outcome == pb.LeaseTold.Outcome.Value(outcome)
+    assert (told.answer.status, dict(told.answer.headers), told.answer.excerpt) == (429, {"retry-after": "9"}, "later")
+    assert (told.prompt_tokens, told.answer_tokens) == ((10, 20) if outcome == "OUTCOME_ANSWERED" else (0, 0))
+    desk.ledger.closed()
+    desk.sent.clear()
+    desk.connect("a")
+    assert not any(fact.WhichOneof("fact") == "lease_told" for fact in desk.sent), "once"
+
+
+def test_leases_that_ended_without_a_session_are_bounded(desk: Desk) -> None:
+    for number in range(3):
+        desk.asked(f"t{number}")
+        lease_place(desk, f"t{number}")
+        desk.ledger.started(f"t{number}")
+    desk.ledger.closed()
+    desk.ledger._leases_ended = deque(desk.ledger._leases_ended, maxlen=2)
+    for number in range(3):
+        desk.ledger.failed(f"t{number}", "engine_died")
+    desk.sent.clear()
+    desk.connect("a")
+    assert [fact.lease_told.turn for fact in desk.sent if fact.WhichOneof("fact") == "lease_told"] == ["t1", "t2"]
+
+
+def test_leases_and_where_a_run_has_fallen_are_in_the_memory(desk: Desk) -> None:
+    waiter = desk.asked(model="large")
+    lease_place(desk, model="small", level=3)
+    (placement,) = waiter.told
+    assert isinstance(placement, Placement)
+    assert placement.lease == Lease(7, 3, 0.5, 0, "small")
+    (part,) = Snapshot(desk.ledger.memory, desk.now).parts()
+    assert (part.turns[0].fence, part.turns[0].model) == (7, "small")
+    assert dict(part.runs[0].fell) == {"large": "small"}
+    assert [lane.model for lane in part.runs[0].lanes] == ["small"]

@@ -1,0 +1,110 @@
+"""Do turns to hosted APIs share their quota without anybody seeing a refusal, over real processes?"""
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.support.processes import Process, running
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]
+Json = dict[str, Any]
+TEN_IN_TWO_SECONDS = ("--family", "copilot", "--quota", "10000", "--per-minute", "10", "--penalty-seconds", "15", "--speed", "30")
+SCOPES = [{"name": "requests", "kind": "fixed", "limit": 10, "window_seconds": 2}]
+
+
+@contextlib.asynccontextmanager
+async def plane(folder: Path, replica: Json, *, one_process: bool = False, **more: Any) -> AsyncGenerator[str]:
+    """A scheduler and a dataplane with one hosted replica; the base URL."""
+    config: Json = {
+        "replicas": [{"name": "hosted", "health": None, "load": "none", "models": ["fake-model"], **replica}],
+        "scheduler": {"grpc_port": 0, "http_port": 0, "start_grace_seconds": 0, "probe_seconds": 0.5},
+        "dataplane": {"port": 0, "name": "dp-0"},
+        **more,
+    }
+    path = folder / "luftpause.yaml"
+    path.write_text(yaml.safe_dump(config))
+    async with contextlib.AsyncExitStack() as stack:
+        if one_process:
+            both = await stack.enter_async_context(running("dataplane", "--with-scheduler", "--config", str(path), folder=folder))
+            yield both.at["http"]
+            return
+        scheduler = await stack.enter_async_context(running("scheduler", "--config", str(path), folder=folder))
+        config["dataplane"]["scheduler"] = scheduler.at["grpc"]
+        path.write_text(yaml.safe_dump(config))
+        dataplane = await stack.enter_async_context(running("dataplane", "--config", str(path), folder=folder))
+        yield dataplane.at["http"]
+
+
+async def ask(client: httpx.AsyncClient, base: str, number: int, **headers: str) -> httpx.Response:
+    body = {
+        "model": "fake-model",
+        "messages": [{"role": "user", "content": f"hello {number}"}],
+        "max_tokens": 20,
+        "stream": number % 2 == 0,
+    }
+    named = {f"x-luftpause-{name}": value for name, value in headers.items()}
+    return await client.post(f"{base}/v1/chat/completions", json=body, headers=named)
+
+
+async def counted(client: httpx.AsyncClient, provider: Process) -> Json:
+    return (await client.get(provider.at["http"] + "/_fake")).raise_for_status().json()
+
+
+@pytest.mark.parametrize("one_process", [False, True])
+async def test_thirty_turns_on_ten_requests_a_window_lose_nothing_and_see_no_refusal(tmp_path: Path, one_process: bool) -> None:
+    async with running("fake-provider", "--port", "0", *TEN_IN_TWO_SECONDS, folder=tmp_path) as provider:
+        replica = {"url": provider.at["http"], "quota": {"profile": "auto", "scopes": SCOPES}}
+        async with plane(tmp_path, replica, one_process=one_process) as base, httpx.AsyncClient(trust_env=False, timeout=90) as client:
+            answers = await asyncio.gather(*(ask(client, base, number, caller=f"agent-{number % 4}") for number in range(30)))
+            assert Counter(answer.status_code for answer in answers) == {200: 30}
+            assert all(answer.text for answer in answers)
+            seen = await counted(client, provider)
+    assert seen["taken"] == 30
+    held = [answer for answer in answers if answer.headers.get("x-luftpause-hold-reason") == "quota"]
+    assert len(held) >= 15, "only the first window's worth had quota at once"
+
+
+async def test_a_limit_that_nobody_told_is_learned_from_refusals_that_no_client_sees(tmp_path: Path) -> None:
+    async with running("fake-provider", "--port", "0", *TEN_IN_TWO_SECONDS, folder=tmp_path) as provider:
+        replica = {"url": provider.at["http"], "quota": {"profile": "auto"}}
+        async with plane(tmp_path, replica) as base, httpx.AsyncClient(trust_env=False, timeout=90) as client:
+            answers = await asyncio.gather(*(ask(client, base, number, caller=f"agent-{number % 4}") for number in range(14)))
+            seen = await counted(client, provider)
+    assert Counter(answer.status_code for answer in answers) == {200: 14}
+    assert sum(seen["refused"].values()) > 0, "the limit was met"
+    assert seen["taken"] == 14
+
+
+async def test_where_refusals_pass_the_client_gets_the_engines_own(tmp_path: Path) -> None:
+    async with running("fake-provider", "--port", "0", *TEN_IN_TWO_SECONDS, "--refusal-status", "429", folder=tmp_path) as provider:
+        replica = {"url": provider.at["http"], "quota": {"profile": "auto"}, "on_limit": "pass"}
+        async with plane(tmp_path, replica) as base, httpx.AsyncClient(trust_env=False, timeout=90) as client:
+            answers = await asyncio.gather(*(ask(client, base, number) for number in range(12)))
+    refusals = [answer for answer in answers if answer.status_code != 200]
+    assert refusals
+    for answer in refusals:
+        assert answer.status_code == 429
+        assert "x-luftpause-replica" in answer.headers, "it is the engine's"
+
+
+async def test_a_wait_that_is_too_long_gives_the_engines_refusal_at_once(tmp_path: Path) -> None:
+    slow = ("--family", "copilot", "--quota", "10000", "--per-minute", "3", "--penalty-seconds", "600", "--refusal-status", "429")
+    async with running("fake-provider", "--port", "0", *slow, folder=tmp_path) as provider:
+        replica = {"url": provider.at["http"], "quota": {"profile": "auto"}}
+        governor = {"quota_hold_seconds_max": 5}
+        async with plane(tmp_path, replica, governor=governor) as base, httpx.AsyncClient(trust_env=False, timeout=90) as client:
+            answers = [await ask(client, base, number) for number in range(5)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
+    engines, ours = answers[3], answers[4]
+    assert int(engines.headers["retry-after"]) > 5
+    assert json.loads(engines.text)["error"].get("code") != "quota_wait_too_long"
+    assert int(ours.headers["retry-after"]) > 5
+    assert json.loads(ours.text)["error"]["code"] == "quota_wait_too_long"

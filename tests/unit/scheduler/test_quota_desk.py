@@ -1,0 +1,261 @@
+"""Do the core's wishes become the governor's, its answers the core's events, and is each lease settled with what its answer told?"""
+
+from dataclasses import dataclass, field
+
+import pytest
+from msgspec.structs import replace
+
+from luftpause.scheduler.core.decide import decide, initial
+from luftpause.scheduler.core.decisions import HoldReason, Outcome, Place, Refuse
+from luftpause.scheduler.core.events import (
+    ProbeOutcome,
+    QuotaDeferred,
+    ReplicaProbed,
+    ReplicaSpec,
+    Resync,
+    ReturnReason,
+    TurnAbandoned,
+    TurnClass,
+    TurnFailed,
+    TurnFinished,
+    TurnRequested,
+    TurnReturned,
+    Usage,
+)
+from luftpause.scheduler.core.settings import Settings
+from luftpause.scheduler.governor.host import Governor
+from luftpause.scheduler.host import Host
+from luftpause.scheduler.quota import core
+from luftpause.scheduler.quota.decisions import Expired
+from luftpause.scheduler.quota.events import AnswerReported, Event, LeaseReleased, TargetConfigured
+from luftpause.scheduler.quota.model import ScopeSpec, TargetSpec
+from luftpause.scheduler.quota.model import Settings as QuotaSettings
+from luftpause.scheduler.quota_desk import QuotaDesk, want_of
+from luftpause.scheduler.quota_told import AnswerTold, LeaseTold
+from luftpause.scheduler.replicas import announced
+from luftpause.scheduler.translate import Order
+
+TWO = TargetSpec(
+    "acme",
+    (
+        ScopeSpec("at_once", "concurrent", 2.0, counts=("requests",)),
+        ScopeSpec("requests", "fixed", 1_000.0),
+        ScopeSpec("tokens", "bucket", 100_000.0),
+    ),
+)
+
+
+@dataclass
+class Outbox:
+    orders: list[Order] = field(default_factory=list)
+
+    def put(self, order: Order) -> None:
+        self.orders.append(order)
+
+
+class World:
+    """A scheduler with one hosted replica, on a clock that a test moves."""
+
+    def __init__(self, target: TargetSpec = TWO, hold_seconds: float = 120.0) -> None:
+        self.now = 1_000.0
+        self.posted: list[Event] = []
+        self.governor = Governor(core.initial(QuotaSettings(), self.now), clock=lambda: self.now)
+        self.governor.post(TargetConfigured(self.now, target))
+        post = self.governor.post
+
+        def spy(event: Event) -> None:
+            self.posted.append(event)
+            post(event)
+
+        self.governor.post = spy  # type: ignore[method-assign]
+        spec = ReplicaSpec("h", "http://h", models=("m",), capped=False, quota="acme")
+        state = initial(Settings(start_grace_seconds=0, quota_hold_seconds_max=hold_seconds), (spec,), self.now)
+        self.host = Host(decide, state, replicas=announced, clock=lambda: self.now)
+        self.desk = QuotaDesk(
+            self.governor, state=lambda: self.host.state, post=self.host.post, now=lambda: self.now, lease_seconds=120.0, epoch=lambda: 0.0
+        )  # fmt: skip
+        self.host.quotas = self.desk
+        self.outbox = Outbox()
+        self.host.attach(Resync(self.now, "d", "s", "b"), self.outbox)
+        self.host.post(ReplicaProbed(self.now, "h", ProbeOutcome.OK))
+        self.settle()
+
+    def settle(self, seconds: float = 0.0) -> None:
+        until = self.now + seconds
+        while True:
+            self.governor.advance()
+            while self.host.advance() == 0.0:
+                pass
+            if self.now >= until:
+                return
+            self.now = min(self.now + 0.25, until)
+
+    def request(self, turn: str, **more: object) -> None:
+        asked = TurnRequested(self.now, "d", turn, 1, f"run-{turn}", "m", body_bytes=1_000, answer_tokens_max=100)
+        self.host.post(replace(asked, **more))
+        self.settle()
+
+    def places(self) -> list[Place]:
+        return [order for order in self.outbox.orders if isinstance(order, Place)]
+
+    def place(self, turn: str) -> Place:
+        return next(each for each in reversed(self.places()) if each.turn == turn)
+
+    def refusals(self) -> list[Refuse]:
+        return [order for order in self.outbox.orders if isinstance(order, Refuse)]
+
+    def reports(self) -> list[AnswerReported]:
+        return [event for event in self.posted if isinstance(event, AnswerReported)]
+
+    @property
+    def leases(self) -> int:
+        return len(self.governor.state.targets["acme"].leases)
+
+
+def test_what_is_free_is_granted_within_the_same_turn_of_the_loop() -> None:
+    world = World()
+    world.request("t1")
+    place = world.place("t1")
+    assert place.fence > 0
+    assert place.hold_reason is None, "nobody is told of a wait that took no time"
+    assert world.leases == 1
+
+
+def test_an_answer_settles_its_lease_with_what_it_used_and_told() -> None:
+    world = World()
+    world.request("t1")
+    world.host.post(AnswerTold("t1", 1, 200, {"x-ratelimit-limit-requests": "2", "x-ratelimit-remaining-requests": "1"}))
+    world.host.post(TurnFinished(world.now, "d", "t1", 1, usage=Usage(200, 50)))
+    world.settle()
+    (report,) = world.reports()
+    assert report.outcome == "ok"
+    assert dict(report.actual) == {"input_tokens": 200, "output_tokens": 50, "requests": 1.0, "tokens": 250}
+    assert [sample.scope for sample in report.samples] == ["requests"]
+    assert world.leases == 0
+
+
+def test_who_has_no_quota_waits_in_the_governors_queue_and_goes_when_there_is_some() -> None:
+    world = World()
+    for turn in ("t1", "t2", "t3"):
+        world.request(turn)
+    assert [place.turn for place in world.places()] == ["t1", "t2"]
+    assert world.host.state.turns["t3"].reason is HoldReason.QUOTA
+    world.settle(5.0)
+    world.host.post(TurnFinished(world.now, "d", "t1", 1))
+    world.settle()
+    place = world.place("t3")
+    assert (place.hold_reason, place.held_seconds) == (HoldReason.QUOTA, pytest.approx(5.0))
+
+
+def test_a_refusal_blocks_all_and_the_turn_goes_again_when_its_window_opens() -> None:
+    world = World()
+    world.request("t1")
+    world.host.post(AnswerTold("t1", 1, 429, {"retry-after": "30"}, "slow down"))
+    world.host.post(TurnReturned(world.now, "d", "t1", 1, "h", ReturnReason.LIMITED))
+    world.settle()
+    (report,) = world.reports()
+    assert (report.outcome, report.wait_seconds) == ("limited", 30.0)
+    world.request("t2")
+    assert [place.turn for place in world.places()] == ["t1"]
+    world.settle(32.0)
+    assert world.place("t1").attempt == 2
+    assert world.refusals() == []
+
+
+def test_a_block_that_is_longer_than_anybody_may_wait_refuses_all_who_wait_at_once() -> None:
+    world = World(hold_seconds=20.0)
+    world.request("t1")
+    world.request("t2")
+    world.request("t3")
+    assert len(world.places()) == 2
+    world.host.post(AnswerTold("t1", 1, 429, {"retry-after": "300"}))
+    world.host.post(TurnReturned(world.now, "d", "t1", 1, "h", ReturnReason.LIMITED))
+    world.settle()
+    assert sorted((refuse.turn, refuse.status, refuse.code) for refuse in world.refusals()) == [
+        ("t1", 429, "quota_wait_too_long"), ("t3", 429, "quota_wait_too_long"),
+    ]  # fmt: skip
+    assert all(refuse.retry_after_seconds >= 290 for refuse in world.refusals())
+
+
+def test_a_request_that_is_larger_than_the_limit_is_not_sent_again_and_again() -> None:
+    world = World()
+    world.request("t1")
+    told = '{"error":{"code":"rate_limit_exceeded","message":"Request too large for model"}}'
+    world.host.post(AnswerTold("t1", 1, 413, {}, told))
+    world.host.post(TurnReturned(world.now, "d", "t1", 1, "h", ReturnReason.LIMITED))
+    world.settle()
+    assert [(refuse.turn, refuse.status, refuse.code) for refuse in world.refusals()] == [("t1", 413, "quota_too_large")]
+
+
+def test_a_wish_above_the_whole_limit_is_refused_with_what_to_do() -> None:
+    world = World()
+    world.request("t1", body_bytes=10_000_000)
+    (refuse,) = world.refusals()
+    assert (refuse.status, refuse.code) == (413, "quota_too_large")
+    assert "tokens" in refuse.message
+
+
+def test_what_was_never_sent_comes_back() -> None:
+    world = World()
+    world.request("t1")
+    world.host.post(TurnAbandoned(world.now, "d", "t1", 1))
+    world.settle()
+    assert any(isinstance(event, LeaseReleased) for event in world.posted)
+    assert world.leases == 0
+
+
+def test_whoever_leaves_while_it_waits_takes_its_wish_along() -> None:
+    world = World()
+    for turn in ("t1", "t2", "t3"):
+        world.request(turn)
+    assert len(world.governor.state.targets["acme"].waiters) == 1
+    world.host.post(TurnAbandoned(world.now, "d", "t3", 1))
+    world.settle()
+    assert not world.governor.state.targets["acme"].waiters
+
+
+def test_leases_of_turns_in_flight_are_renewed_for_as_long_as_they_take() -> None:
+    expired: list[Expired] = []
+    world = World()
+    world.governor.listen(lambda decision: expired.append(decision) if isinstance(decision, Expired) else None)
+    world.request("t1")
+    for _ in range(10):
+        world.settle(30.0)
+        world.desk.renew()
+    assert world.leases == 1
+    assert expired == []
+    world.host.post(TurnFailed(world.now, "d", "t1", 1, "engine_died"))
+    world.settle()
+    assert world.reports()[-1].outcome == "error", "it may have been spent"
+
+
+def test_how_a_lease_ended_while_its_dataplane_was_away_is_settled_with_what_it_told() -> None:
+    world = World()
+    world.request("t1")
+    fence = world.place("t1").fence
+    world.host.attach(Resync(world.now, "d", "s2", "b"), world.outbox)  # t1 is not listed: how it ended comes behind this
+    world.settle()
+    assert world.leases == 1
+    answer = AnswerTold("t1", 1, 200, {"x-ratelimit-remaining-requests": "1"})
+    world.host.post(LeaseTold("t1", 1, "h", fence, Outcome.ANSWERED, 20, 10, answer))
+    world.settle()
+    assert world.leases == 0
+    assert dict(world.reports()[-1].actual)["tokens"] == 30
+
+
+def test_background_goes_behind() -> None:
+    world = World()
+    world.request("t1", turn_class=TurnClass.BATCH)
+    wish = next(event for event in world.posted if type(event).__name__ == "QuotaWanted")
+    assert getattr(wish, "priority", None) == 2
+    assert getattr(wish, "want", None) == want_of("t1", 1, "h")
+
+
+def test_of_a_wait_nothing_is_said_where_nothing_is_known() -> None:
+    world = World(replace(TWO, scopes=(ScopeSpec("at_once", "concurrent", 1.0, counts=("requests",)),)))
+    seen: list[QuotaDeferred] = []
+    post = world.host.post
+    world.desk._post = lambda event: (seen.append(event) if isinstance(event, QuotaDeferred) else None, post(event))[1]
+    world.request("t1")
+    world.request("t2")
+    assert [event.wait_seconds for event in seen] == [0.0]
