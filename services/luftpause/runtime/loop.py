@@ -12,8 +12,8 @@ from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.logs import Log
 from luftpause.runtime.core.choose import allowed
 from luftpause.runtime.core.effects import AskModel, StartCall
-from luftpause.runtime.core.events import CallEnded, Event
-from luftpause.runtime.core.history import functions
+from luftpause.runtime.core.events import CallEnded, Event, Shortened
+from luftpause.runtime.core.history import functions, shortened
 from luftpause.runtime.core.interpret import interpret
 from luftpause.runtime.core.retries import spread_of, wait_seconds
 from luftpause.runtime.core.text import shorten, whole
@@ -26,6 +26,7 @@ Record = Callable[[Entry, Event], Awaitable[Effects]]
 Sleep = Callable[[float], Awaitable[None]]
 
 INTERPRET_SECONDS: Final = 0.5  # of processor time for one answer; usual ones take less than a millisecond
+COMPACT_CHARS: Final = 1_000  # of a tool result older than the last round
 NOTE_CHARS = 200  # the toolbox cuts results itself; its own note must not be cut again
 
 log = Log("runtime")
@@ -47,23 +48,32 @@ class Loop:
         while effects or entry.run.round is not None:
             first = effects[0] if effects else None
             if isinstance(first, AskModel):
-                effects = await self._record(entry, await self._turn(entry, with_tools=first.with_tools))
+                effects = await self._next(entry, with_tools=first.with_tools)
             elif len(effects) == 1 and isinstance(first, StartCall) and not entry.run.waiting:
                 effects = await self._call(entry, first)
             else:
                 effects = await self._round(entry, effects)
 
-    async def _turn(self, entry: Entry, *, with_tools: bool) -> Event:
-        """The event of its answer; that of the run's failure when it gave none."""
+    async def _next(self, entry: Entry, *, with_tools: bool) -> Effects:
+        """A turn, and what follows. Where its quota is about to end the run says less from then on."""
+        event, compact = await self._turn(entry, with_tools=with_tools)
+        effects = await self._record(entry, event)
+        if compact and not entry.run.state.ended and shortened(entry.run, COMPACT_CHARS) != entry.run.messages:
+            await self._record(entry, Shortened(COMPACT_CHARS))
+            log.info("older tool results were shortened, as a quota is about to end", run=entry.handle, chars_max=COMPACT_CHARS)
+        return effects
+
+    async def _turn(self, entry: Entry, *, with_tools: bool) -> tuple[Event, bool]:
+        """The event of its answer, and whether that came with a hint to compact; that of the run's failure when it gave none."""
         offered = allowed(self._tools.tools(), entry.run.created.tools) if with_tools else {}
         asked_at = self._clock()
         answer = await self._answer(entry, offered)
         if isinstance(answer, str):
-            return ending(entry.run, RunState.FAILED, answer)
+            return ending(entry.run, RunState.FAILED, answer), False
         found = interpret(entry.run, answer, offered, CpuBudget(INTERPRET_SECONDS))
         for note in found.notes:
             log.warning(note, run=entry.handle)
-        return replace(found.event, seconds=self._since(asked_at))
+        return replace(found.event, seconds=self._since(asked_at)), answer.compact
 
     async def _answer(self, entry: Entry, offered: dict[str, ToolSpec]) -> ModelAnswer | str:
         """What the model said, or why it can't be asked any more."""

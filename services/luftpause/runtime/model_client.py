@@ -12,6 +12,7 @@ from typing import Any, Final, Self, cast
 from urllib.parse import quote
 
 import httpx
+from msgspec.structs import replace
 
 from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.logs import Log
@@ -24,6 +25,7 @@ SHORT_SECONDS: Final = 10.0  # for requests that ask no engine
 JOIN_SECONDS: Final = 1.0
 ERROR_BYTES_MAX: Final = 65_536
 EXCERPT_CHARS: Final = 300
+COMPACT: Final = "x-luftpause-compact"
 
 _RETRYABLE: Final = frozenset({408, 425, 500, 502, 503, 504, 507, 520, 521, 522, 523, 524, 529})
 
@@ -122,7 +124,8 @@ class DataplaneClient:
         try:
             if answer.status_code != 200:
                 raise _refusal(answer.status_code, answer.headers, await _start_of(answer))
-            return await _read(answer, AnswerBuilder(self._answer_chars_max))
+            said = await _read(answer, AnswerBuilder(self._answer_chars_max))
+            return replace(said, compact=True) if answer.headers.get(COMPACT) == "1" else said
         except StreamError as error:
             raise _said(error) from None
         finally:

@@ -258,7 +258,7 @@ class ModelCall(Struct, frozen=True):
 
 
 class ModelAnswer(Struct, frozen=True):
-    """`finish_reason` as the engine said; tokens 0 where it did not."""
+    """`finish_reason` as the engine said; tokens 0 where it did not. `compact`: a quota is about to end, the next turn should say less."""
 
     content: str
     calls: tuple[ModelCall, ...]
@@ -266,6 +266,7 @@ class ModelAnswer(Struct, frozen=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    compact: bool = False
 
 
 class TurnError(Exception):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.errors import LuftpauseError
@@ -86,6 +87,25 @@ async def test_a_run_calls_tools_and_completes(config: RuntimeConfig) -> None:
     assert [tool["function"]["name"] for tool in first.tools] == ["lookup", "add"]
     assert second.messages[-1] == {"role": "tool", "tool_call_id": "call_0", "content": "lookup says x"}
     assert model.ended == [view.handle]
+
+
+async def test_where_a_quota_is_about_to_end_results_older_than_the_last_round_are_cut_and_that_is_journaled(
+    config: RuntimeConfig, tmp_path: Path
+) -> None:
+    async def long_result(name: str, arguments: Json) -> ToolResult:
+        return ToolResult(f"{name} says {arguments['q']} " + "x" * 5_000)
+
+    model = ScriptedModel(LOOKUP, replace(LOOKUP, compact=True), LOOKUP, text("42"))
+    async with service(config, model, CountingTools(work=long_result)) as runs:
+        view = await finish(runs, SpawnRequest("find it"))
+    assert view.answer == "42"
+    lengths = [[len(each["content"]) for each in turn.messages if each["role"] == "tool"] for turn in model.turns]
+    (first,), (cut, second), (still, second_again, third) = lengths[1:]
+    assert first == second == second_again == third > 5_000, "the last round, and what came after the hint, stay whole"
+    assert cut == still < 1_200
+    assert model.turns[2].messages[3]["content"].startswith("lookup says x")
+    journal = "".join(path.read_text() for path in (config.state or tmp_path).rglob("*.jsonl"))
+    assert journal.count('"type":"shortened"') == 1
 
 
 async def test_every_message_has_content_and_every_call_its_answer(config: RuntimeConfig) -> None:

@@ -45,6 +45,14 @@ async def refusal(*answers: bytes) -> TurnError:
         return error.value
 
 
+async def test_a_hint_to_compact_comes_with_the_answer():
+    plain = chunked(TEXT, STOP, DONE, end=True)
+    hinted = plain.replace(b"\r\n", b"\r\nx-luftpause-compact: 1\r\n", 1)
+    async with answering(plain, hinted) as raw:
+        answers = [await ask(raw), await ask(raw)]
+    assert [answer.compact for answer in answers] == [False, True]
+
+
 async def test_a_whole_stream_is_an_answer_and_the_request_says_whose_turn_it_is():
     tool = {"type": "function", "function": {"name": "f"}}
     async with answering(chunked(TEXT, TEXT, STOP, USAGE, DONE, end=True)) as raw:
