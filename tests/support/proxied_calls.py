@@ -27,5 +27,7 @@ def governed(quota: QuotaDouble, *, is_open: bool = True, **targets: str | None)
 async def proxying(
     quota: QuotaDouble, *, tokens: Tokens | None = None, is_open: bool = True, targets: dict[str, str | None], **config: Any
 ) -> AsyncGenerator[Dataplane]:
-    async with running_plane(FakeScheduler(), tokens=tokens, governed=governed(quota, is_open=is_open, **targets), **config) as plane:
+    own = governed(quota, is_open=is_open, **targets)
+    patient = {"connect_seconds": 30} | config  # a busy machine is no target that is away
+    async with running_plane(FakeScheduler(), tokens=tokens, governed=own, **patient) as plane:
         yield plane

@@ -2,13 +2,16 @@
 
 import base64
 import logging
+import ssl
 from pathlib import Path
 
 import pytest
 
+from luftpause.dataplane import upstream
 from luftpause.kit.auth import Tokens
 from luftpause.kit.config_governor import GovernorConfig
 from luftpause.kit.errors import ConfigError
+from tests.support.certificates import Certificates, certificates
 from tests.support.fake_scheduler import FakeScheduler
 from tests.support.plane import Client, client_of, get, post, running_plane
 from tests.support.proxied_calls import proxying
@@ -281,3 +284,32 @@ async def test_no_credential_path_or_query_gets_into_a_log_or_to_the_governor(ca
     logged = "\n".join(f"{record.getMessage()} {record.__dict__.get('fields')} {record.exc_text}" for record in caplog.records)
     for where in (logged, repr(quota.told), repr(quota.wishes), page):
         assert [secret for secret in secrets if secret in where] == []
+
+
+async def test_a_target_whose_certificate_is_not_good_never_sees_a_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = certificates(tmp_path / "good"), certificates(tmp_path / "bad")
+    monkeypatch.setenv("SSL_CERT_FILE", str(good.ca))
+    upstream.tls_context.cache_clear()
+    quota = QuotaDouble()
+    try:
+        async with (
+            raw_engine(fine, tls=serving(good)) as trusted,
+            raw_engine(fine, tls=serving(bad)) as other,
+            proxying(quota, targets={"good": trusted.url, "bad": other.url}) as plane,
+            client_of(plane) as client,
+        ):
+            assert (await client.ask(post(path="/proxy/good/a", authorization=OWN))).status == 200
+            refused = await client.ask(post(path="/proxy/bad/a", authorization=OWN))
+            await quota.until("release")
+    finally:
+        upstream.tls_context.cache_clear()
+    assert (refused.status, refused.error["code"]) == (502, "target_unreachable")
+    assert "TLS failed" in refused.error["message"]
+    assert trusted.talks[0].header("authorization") == OWN
+    assert other.talks == []
+
+
+def serving(made: Certificates) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.cert, made.key)
+    return context
