@@ -134,7 +134,45 @@ def background_after_a_loss(quotas: Quotas) -> None:
     want(quotas, 2)
 
 
+def a_cascade_while_one_is_in_flight(quotas: Quotas) -> None:
+    want(quotas, 0, caller=4)
+    quotas.callers_are_refused_one_after_the_other(seconds=0.0)
+    want(quotas, 0, caller=2)
+    quotas.time_passes(seconds=9.0)  # the block ends, the lease has not
+
+
+def one_who_was_served_and_one_who_was_not(quotas: Quotas) -> None:
+    for _ in range(4):
+        want(quotas, 0, caller=4)
+    for caller in (2, 2, 3):
+        want(quotas, 0, caller=caller)
+    for _ in range(2):
+        quotas.a_holder_renews_or_releases(at=0, released=True)
+
+
+def owners_at_work(quotas: Quotas) -> None:
+    """Of three requests each of them is forecast to want one."""
+    quotas.an_owner_works(caller="c0", calls=2)
+    quotas.an_owner_works(caller="c1", calls=2)
+    quotas.limits_are_seen(samples=SAMPLES[1])
+
+
+def a_stranger_beside_owners(quotas: Quotas) -> None:
+    owners_at_work(quotas)
+    want(quotas, 1, caller=3, scopes=("req",))
+
+
+def an_owner_beside_another(quotas: Quotas) -> None:
+    owners_at_work(quotas)
+    want(quotas, 0, caller=4, scopes=("req",))
+    want(quotas, 1, caller=0, scopes=("req",))
+
+
 SCRIPTS = {
+    "R6 a caller's leases do not count": one_who_was_served_and_one_who_was_not,
+    "R10 many at a time in a cascade": a_cascade_while_one_is_in_flight,
+    "shares: nothing is kept for their owners": a_stranger_beside_owners,
+    "shares: owners wait for what is kept for them": an_owner_beside_another,
     "I13 a block is made shorter": two_refusals,
     "I4 probes of an older episode count": a_late_refusal_beside_a_probe,
     "I4 probes have no limit": two_after_a_block,
