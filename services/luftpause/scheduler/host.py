@@ -251,15 +251,15 @@ class Host:
             log.debug("garbage collected")
 
     def _take(self, item: Event | Attach | Told) -> None:
-        if isinstance(item, AnswerTold | LeaseTold):
-            self.quotas.told(item)
-            return
         if isinstance(item, Attach):
             self._outboxes[item.resync.dataplane] = (item.resync.session, item.outbox)
             item.outbox.put(self._announced)
             item = item.resync
         elif type(item) is DataplaneLost and self._outboxes.get(item.dataplane, ("",))[0] == item.session:
             del self._outboxes[item.dataplane]
+        elif type(item) is AnswerTold or type(item) is LeaseTold:
+            self.quotas.told(item)
+            return
         self._handle(item)
 
     def _handle(self, event: Event) -> None:

@@ -37,10 +37,12 @@ def settle(d: Draft) -> None:
             return
         turn = d.turns[best[3]]
         key = turn.queue or queue_key(d, turn)
-        able = candidates(d, key)
-        if d.hosted:
-            able = [replica for replica in able if not replica.spec.quota]
-        place(d, turn, key, bound_home(d, key) or choose(d, turn, key, able))
+        place(d, turn, key, bound_home(d, key) or choose(d, turn, key, _free(d, candidates(d, key)) if d.hosted else candidates(d, key)))
+
+
+def _free(d: Draft, able: list[Replica]) -> list[Replica]:
+    """Those that take turns by the held order: they have no quota."""
+    return [replica for replica in able if replica.name not in d.hosted]
 
 
 def _place_owed(d: Draft) -> bool:
@@ -140,7 +142,7 @@ def place_or_hold(d: Draft, turn: Turn, run: Run | None = None) -> None:
 
 def _place_or_ask(d: Draft, turn: Turn, key: QueueKey, able: list[Replica], run: Run | None) -> None:
     """Some of its replicas, `able`, have a quota: it asks there, unless one of the others takes it now."""
-    free = [replica for replica in able if not replica.spec.quota]
+    free = _free(d, able)
     overtakes = free and ((d.dirty and d.queue_keys.size) or (d.settings.batch_min_share and _owed(d, turn, free)))
     if free and not overtakes and (name := choose(d, turn, key, free)):
         place(d, turn, key, name, run)
