@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from luftpause.kit.quota_port import Granted
 from tests.page.conftest import Open, Opened
 from tests.support.crowd import Crowd, crowd
 from tests.support.ports import a_quiet_port
@@ -143,6 +144,23 @@ async def test_what_needs_attention_stands_first_and_is_announced_once(opened: O
         assert "engine-b is unhealthy" in str(await page.page.locator("#live").text_content())
         assert await page.page.locator("#live").get_attribute("aria-live") == "polite"
         assert await problems(page) == []
+
+
+async def test_quotas_are_shown_with_their_light_what_is_left_and_who_waits(opened: Open) -> None:
+    governor = {"targets": {"copilot": {"profile": "copilot"}, "github": {"profile": "github"}}}
+    async with crowd(governor=governor) as c, opened(c.url) as page:
+        port = c.running.governing.port
+        granted = await port.reserve("github", "want", caller="ann", priority=1, cost=None, lease_seconds=60, wait_seconds=0, retry=False)
+        assert isinstance(granted, Granted), granted
+        await page.says("#quota-cards", "ann 1")
+        cards = page.page.get_by_role("article")
+        assert [(await card.get_attribute("aria-label")) for card in await cards.all()] == ["copilot", "github"]
+        github = await cards.nth(1).inner_text()
+        assert "free" in github
+        assert "4,999 of 5,000" in github
+        assert "1 (P0 0, P1 1, P2 0)" in github
+        assert await problems(page) == []
+        assert page.errors == []
 
 
 async def test_the_colours_are_those_of_the_system_until_somebody_chooses(many: Crowd, opened: Open) -> None:

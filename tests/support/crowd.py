@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
 
 from luftpause.kit.config import Config, ReplicaConfig, SchedulerConfig
 from luftpause.scheduler import app
@@ -23,7 +24,7 @@ from luftpause.scheduler.core.events import (
 
 PLANE = "dataplane-1"
 MODEL = "llama-70b"
-HOLDS = 24  # turns that an engine may have in flight
+PLACES = 24  # turns that an engine may have in flight
 CALLERS = ("ann", "bo", "cy", "dee", "nightly")
 TOOLS = ("search", "read_file", "run_tests")
 
@@ -99,16 +100,23 @@ class Crowd:
 
 
 @contextlib.asynccontextmanager
-async def crowd(names: Sequence[str] = ("engine-a", "engine-b", "engine-c"), *, port: int = 0) -> AsyncGenerator[Crowd]:
+async def crowd(
+    names: Sequence[str] = ("engine-a", "engine-b", "engine-c"),
+    *,
+    port: int = 0,
+    places: int = PLACES,
+    governor: Mapping[str, Any] | None = None,
+) -> AsyncGenerator[Crowd]:
     """Its replicas can be reached and do nothing, and placing has begun."""
     async with contextlib.AsyncExitStack() as stack:
         engines = {name: await stack.enter_async_context(await asyncio.start_server(_mute, "127.0.0.1", 0)) for name in names}
         replicas = tuple(
-            ReplicaConfig(name=name, url=url_of(engine), load="none", models=(MODEL,), max_in_flight=HOLDS, health=None)
+            ReplicaConfig(name=name, url=url_of(engine), load="none", models=(MODEL,), max_in_flight=places, health=None)
             for name, engine in engines.items()
         )
         scheduler = SchedulerConfig(grpc_port=0, http_port=port, start_grace_seconds=0.01)
-        whole = Crowd(await stack.enter_async_context(app.running(Config(replicas=replicas, scheduler=scheduler))), engines)
+        config = Config.model_validate({"replicas": replicas, "scheduler": scheduler, "governor": governor or {}})
+        whole = Crowd(await stack.enter_async_context(app.running(config)), engines)
         whole.start()
         yield whole
 

@@ -43,7 +43,17 @@ def problems(status: Json) -> list[str]:
         found.append("no replica is configured")
     for replica in core["replicas"]:
         found += _of_replica(replica)
-    return found
+    return found + _of_quotas(status)
+
+
+def _of_quotas(status: Json) -> list[str]:
+    quota: Json = status.get("quota") or {}
+    store: Json = quota.get("store") or {}
+    found = (
+        [f"the shared ledger of quotas is {store['mode']}: this node keeps to its safe share"] if store.get("mode", "up") != "up" else []
+    )
+    unpaid = [target["name"] for target in quotas_of(status) if target["breaker"]["mode"] == "disabled"]
+    return found + [f"quota {name} is out of credit: no call goes there until it is paid and enabled" for name in unpaid]
 
 
 def _of_replica(replica: Json) -> Iterable[str]:
@@ -161,7 +171,8 @@ def _callers(core: Json, marks: Marks) -> RenderableType:
 
 def quotas_of(status: Json) -> list[Json]:
     """The targets of the rate governor; empty: there are none."""
-    return status.get("quota") or []
+    quota: Json = status.get("quota") or {}
+    return quota.get("targets", [])
 
 
 def _quotas(targets: Sequence[Json], marks: Marks) -> RenderableType:

@@ -33,7 +33,7 @@ CHANGES_MAX: Final = 48  # per run
 SAMPLE_SECONDS: Final = 2.0
 SAMPLES_MAX: Final = 450  # a quarter of an hour
 DETAIL_CHARS_MAX: Final = 80
-EVICTED_LOOKED_AT: Final = 16
+EVICTED_LOOKED_AT: Final = 4
 
 _ONE_TURN: Final = (FirstToken, TurnRequested, TurnFinished, TurnAbandoned, TurnReturned, TurnFailed)
 _QUIET: Final = frozenset({"idle", "over"})
@@ -116,7 +116,7 @@ class Track:
         self.turns = run.turn_seq
         self.seq = 0
         self.changes: deque[tuple[int, Change]] = deque(maxlen=CHANGES_MAX)
-        self.streaming: set[str] = set()  # turns in flight whose first token has come
+        self.streaming: tuple[str, ...] = ()  # turns in flight whose first token has come
         self.tools = ""
 
 
@@ -173,9 +173,9 @@ class Timeline:
             track = self._new(turn.run, run)
         track.model = turn.model
         if type(event) is FirstToken:
-            track.streaming.add(id_)
-        else:
-            track.streaming.discard(id_)
+            track.streaming = (*(each for each in track.streaming if each != id_), id_)
+        elif track.streaming:
+            track.streaming = tuple(each for each in track.streaming if each != id_)
         if type(event) is TurnFinished and event.paused:
             track.tools = ", ".join(dict.fromkeys(event.tools))[:DETAIL_CHARS_MAX]
         self._look(turn.run, track, run, turn, event, after)
@@ -211,7 +211,7 @@ class Timeline:
                 continue
             track = self._tracks.get(run.key) or self._new(run.key, run)
             if memory.first_token:
-                track.streaming.add(turn.id)
+                track.streaming += (turn.id,)
             track.model = turn.model
             self._look(run.key, track, run, turn, event, state)
 
@@ -224,10 +224,10 @@ class Timeline:
         if run.in_flight:
             if turn is not None and turn.phase is TurnPhase.IN_FLIGHT and turn.id in state.turns:
                 track.replica = turn.replica
-            streams = bool(track.streaming) and any(each in state.turns for each in track.streaming)
-            self._note(key, track, event.now, "decode" if streams else "prefill", track.replica)
+            track.streaming = tuple(each for each in track.streaming if each in state.turns) if track.streaming else ()
+            self._note(key, track, event.now, "decode" if track.streaming else "prefill", track.replica)
             return
-        track.streaming.clear()
+        track.streaming = ()
         if run.held:
             self._note(key, track, event.now, "held", _reason(run, turn, state))
         elif run.phase == "paused":

@@ -181,6 +181,12 @@ def test_everything_that_needs_attention_is_named(seen: Seen, change: Callable[[
     assert named in found
 
 
+def test_a_ledger_that_is_away_and_a_bill_that_is_not_paid_need_attention(seen: Seen) -> None:
+    unpaid = {"name": "openai", "breaker": {"mode": "disabled"}}
+    found = problems({**seen.status, "quota": {"targets": [unpaid], "store": {"mode": "down"}}})
+    assert [each.partition(":")[0] for each in found] == ["the shared ledger of quotas is down", "quota openai is out of credit"]
+
+
 def test_a_bar_shows_both_classes_what_is_kept_and_the_cap() -> None:
     replica = {"in_flight_by_class": {"interactive": 6, "batch": 3}, "paused_interactive": 1, "cap": 12}
     assert bar(replica, 12, Marks(ascii_only=True)).plain == "#" * 12 + "=" * 6 + "+" * 2 + "." * 4 + "|"
@@ -201,7 +207,7 @@ def test_quotas_and_runs_are_shown_where_there_are_some(seen: Seen) -> None:
     run = {"handle": "r1", "state": "Running", "doing": "", "parent": None, "children": ["r2"], "subtree": costs, "pending_approvals": []}
     waits = [{"id": "x", "tool": "delete_file", "asked_at": 1.0}]
     child = {**run, "handle": "r2", "state": "AwaitingApproval", "parent": "r1", "children": [], "pending_approvals": waits}
-    printed = shown(Seen({**seen.status, "quota": [target]}, seen.samples, {"runs": [run, child]}), ascii_only=True)
+    printed = shown(Seen({**seen.status, "quota": {"targets": [target]}}, seen.samples, {"runs": [run, child]}), ascii_only=True)
     (quota,) = [line.split() for line in printed.splitlines() if "copilot" in line]
     assert quota == ["copilot", "requests", "amber", "12", "80", "1", "min", "01", "s", "half_open", "3", "7"]
     lines = printed.splitlines()

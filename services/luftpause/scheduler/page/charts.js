@@ -1,6 +1,6 @@
 // How did held turns, placements and tokens go over the last quarter of an hour?
 import { byId, make, text } from "./dom.js";
-import { clock, count, percent, rate } from "./format.js";
+import { clock, compact, count, percent, rate } from "./format.js";
 import { state } from "./state.js";
 
 const HEIGHT = 150;
@@ -36,7 +36,7 @@ const CHARTS = [
       { name: "computed", colour: "prefill", rate: (s) => s[COLUMNS.prompt] - s[COLUMNS.cached] },
       { name: "generated", colour: "decode", rate: (s) => s[COLUMNS.completion], dash: [5, 3] },
     ],
-    say: (value) => (value >= 1000 ? count(Math.round(value)) : rate(value)),
+    say: (value) => (value >= 1000 ? compact(value) : rate(value)),
     note: () => {
       const [first, last] = [state.samples.at(-31) || state.samples[0], state.samples.at(-1)];
       const prompt = last ? last[COLUMNS.prompt] - first[COLUMNS.prompt] : 0;

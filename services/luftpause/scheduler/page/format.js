@@ -6,6 +6,8 @@ const CLOCK = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit"
 
 export const count = (value) => (value === null || value === undefined ? "–" : Math.abs(value) < 100_000 ? WHOLE.format(value) : COMPACT.format(value));
 
+export const compact = (value) => COMPACT.format(value);
+
 export const rate = (value) => (value >= 100 ? count(value) : value >= 10 ? value.toFixed(0) : value > 0 ? value.toFixed(1) : "0");
 
 export const percent = (part) => (Number.isFinite(part) ? `${Math.round(100 * part)} %` : "–");

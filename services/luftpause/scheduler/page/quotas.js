@@ -8,8 +8,7 @@ const WORDS = { green: "● free", amber: "◐ short", red: "■ spent" }; // a 
 const BARS = { green: "ok", amber: "held", red: "bad" };
 
 export function render() {
-  const quota = state.status.quota;
-  const targets = Array.isArray(quota) ? quota : quota?.targets || [];
+  const targets = state.status.quota?.targets || [];
   for (const id of ["quotas", "to-quotas"]) shown(byId(id), targets.length > 0);
   const red = targets.filter((each) => each.traffic_light.light === "red").length;
   text(byId("quotas-note"), targets.length ? `${plural(targets.length, "target")}${red ? `, ${count(red)} spent` : ""}` : "");

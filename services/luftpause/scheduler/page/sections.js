@@ -63,6 +63,11 @@ function problems(status) {
   }
   for (const plane of core.dataplanes) if (!plane.connected) found.push([`lost ${plane.name}`, `Dataplane ${plane.name} is not connected.`]);
   if (!core.dataplanes.length) found.push(["no dataplane", "No dataplane is connected: turns can't reach the engines."]);
+  const store = status.quota?.store;
+  if (store && store.mode !== "up") found.push(["store", `The shared ledger of quotas is ${store.mode}: this node keeps to its safe share.`]);
+  for (const target of status.quota?.targets || []) {
+    if (target.breaker.mode === "disabled") found.push([`unpaid ${target.name}`, `Quota ${target.name} is out of credit: no call goes there until it is paid and enabled.`]);
+  }
   if (status.unknown_facts) found.push(["facts", "A dataplane says what this scheduler does not know: it is of a newer version."]);
   return found;
 }
@@ -96,8 +101,8 @@ function tiles(status) {
     ["In flight", count(inFlight), core.held_by_class.map((each) => `${count(each.in_flight)} ${each.name}`).join(", ")],
     ["Held", count(core.held), core.held ? `longest ${duration(longest)}` : "nothing waits", core.held ? "warn" : ""],
     ["Placed per second", placed === null ? "–" : rate(placed), `${count(status.decisions.Place || 0)} since the start`],
-    ["Runs generating", count(phases.generating), `${count(phases.paused)} paused, ${count(phases.idle)} idle`],
-    ["Callers", count(core.callers), "with a turn held or in flight"],
+    ["Runs generating", count(phases.generating), `${count(phases.paused)} paused in tools`],
+    ["Callers", count(core.callers), "held or in flight"],
   ];
   reconcile(byId("tiles"), lines, (line) => line[0], (line) => make("div", {}, make("dt", { textContent: line[0] }), make("dd"), make("dd", { className: "note" })), (tile, line) => {
     text(tile.children[1], line[1]);
