@@ -223,7 +223,7 @@ c_ollama() {
   up up -d --build --wait $OURS
   [ -z "$(container fake-mcp)$(container fake-engine-a)" ] || die "fakes were started too"
   MODEL=$OLLAMA_MODEL ask >"$TMP/answer" || die "the model on the host does not answer"
-  until_ok 30 wikipedia_is_there || die "the tools of Wikipedia are not there"
+  until_ok 120 wikipedia_is_there || die "the tools of Wikipedia are not there"
   docker compose down -v -t 5 >/dev/null 2>&1
   unset COMPOSE_FILE
   up up -d --wait
@@ -267,7 +267,7 @@ print(shlex.join([*words, image, *(each["value"] for each in package["packageArg
 PYTHON
 )
   eval "docker run --detach --rm --name luftpause-test-registry $run" >/dev/null
-  until_ok 60 get "$MCP/health" || { docker logs luftpause-test-registry >&2; docker stop luftpause-test-registry >/dev/null; die "registry"; }
+  until_ok 180 get "$MCP/health" || { docker logs luftpause-test-registry >&2; docker stop luftpause-test-registry >/dev/null; die "registry"; }
   if agents 2 >"$TMP/agents" 2>&1; then run=0; else run=1; cat "$TMP/agents" >&2; fi
   docker stop --time 20 luftpause-test-registry >/dev/null
   docker volume rm luftpause-test-registry >/dev/null
