@@ -16,7 +16,7 @@ CHUNKS = SharingSettings(chunk_calls=20, learning_seconds=1.0)
 class Counting(RedisStore):
     """Which questions it was asked."""
 
-    def __init__(self, redis: RedisServer, prefix: str, down_seconds: float = 10.0) -> None:
+    def __init__(self, redis: RedisServer, prefix: str, down_seconds: float = 20.0) -> None:
         super().__init__(redis.url, prefix=prefix, answer_seconds=down_seconds / 2, down_seconds=down_seconds)
         self.asked: Counter[str] = Counter()
 
@@ -77,7 +77,7 @@ async def test_what_was_not_sent_and_what_nobody_takes_goes_back(redis: RedisSer
 
 
 async def test_the_chunk_is_used_before_the_safe_share_while_the_store_is_away(own_redis: RedisServer) -> None:
-    store = Counting(own_redis, secrets.token_hex(4), down_seconds=0.25)
+    store = Counting(own_redis, secrets.token_hex(4), down_seconds=1.5)
     async with node("a", store, one_window(4_000), settings=CHUNKS) as a:
         a.report(await a.reserve(priority=1))
         await eventually("it is told", lambda: not len(a.sharing.link.journal))

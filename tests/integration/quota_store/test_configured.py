@@ -11,6 +11,7 @@ from luftpause.kit.errors import ConfigError
 from luftpause.kit.quota_port import Granted, NotNow
 from luftpause.scheduler.governor.app import Governing, governing
 from luftpause.scheduler.governor.store.configured import node_name, shared_store
+from luftpause.scheduler.governor.store.redis_store import RedisStore
 from luftpause.scheduler.governor.store.view import sharing_metrics, sharing_view
 from tests.support.quota_node import eventually
 from tests.support.redis_server import RedisServer
@@ -28,6 +29,15 @@ async def reserve(one: Governing, target: str, want: str, wait_seconds: float = 
     return answer
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no outage."""
+    assert RedisStore.__init__.__kwdefaults__ is not None
+    monkeypatch.setitem(RedisStore.__init__.__kwdefaults__, "answer_seconds", 5.0)
+    monkeypatch.setitem(RedisStore.__init__.__kwdefaults__, "down_seconds", 20.0)
+
+
+@pytest.mark.usefixtures("patient")
 async def test_two_schedulers_have_one_pool(redis: RedisServer) -> None:
     target = f"t{secrets.token_hex(4)}"
     async with AsyncExitStack() as stack:

@@ -35,7 +35,7 @@ from tests.support.redis_server import RedisServer
 
 CLOCK = "local clock = redis.call('TIME')\nlocal now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000\n"
 TARGET = "T"
-EVENTS = 250
+EVENTS = 160
 
 # What a node does by itself is off: pace, learned rates, cascades.
 SETTINGS = Settings(rate_cut=1e9, cascade_callers=10**9, promote_seconds=inf, yield_health=0.0, window_max=8.0)
@@ -196,9 +196,9 @@ def act(both: Both, rng: random.Random) -> None:
     want = rng.choice(held)
     fence, store_fence = both.fences[want]
     if kind == "report":
-        outcome = rng.choices(["ok", "limited", "error"], [8, 2, 1])[0]
+        outcome = rng.choices(["ok", "limited", "error"], [8, 4, 1])[0]
         limit_kind = rng.choice(KINDS) if outcome == "limited" else None
-        wait = rng.choice([None, 0.5, 12.0]) if outcome == "limited" else None
+        wait = rng.choice([None, 0.5, 12.0, 40.0]) if outcome == "limited" else None
         event = AnswerReported(both.now, TARGET, want, fence, outcome, (), some_samples(both, rng), wait, limit_kind)  # type: ignore[arg-type]
         if rng.random() < 0.1:
             both.report(want, replace(event, fence=fence + 10**6), stale=True)
@@ -216,9 +216,17 @@ def act(both: Both, rng: random.Random) -> None:
         seconds = lease.seconds if lease is not None else 1.0
         assert both.scripts.ask(both.now, Renew(node="n", leases=(Renewed(want, store_fence, seconds),))).ok == (lease is not None)
     elif kind == "observe":
-        samples = some_samples(both, rng)
-        both.govern(LimitsObserved(both.now, TARGET, samples))
-        both.scripts.ask(both.now, Report(node="n", samples=claims.samples_of(samples), scopes=both.asked()))
+        observed = LimitsObserved(both.now, TARGET, some_samples(both, rng))
+        if rng.random() < 0.3:
+            observed = replace(observed, limited=True, wait_seconds=rng.choice([None, 3.0]), kind=rng.choice(KINDS))
+        report = Report(
+            node="n",
+            outcome="limited" if observed.limited else "ok",
+            samples=claims.samples_of(observed.samples),
+            scopes=both.asked(),
+        )
+        both.govern(observed)
+        both.scripts.ask(both.now, claims.refused(report, observed, both.spec, SETTINGS))
     both.alike(both.scripts.ask(both.now, Waiting(node="n", scopes=both.asked())))
 
 
@@ -242,7 +250,7 @@ def play(scripts: Scripts, spec: TargetSpec, seed: int) -> Both:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_random_log_is_granted_and_refused_alike(redis: RedisServer, prefix: str, spec: TargetSpec, seed: int) -> None:
     both = play(Scripts(redis, prefix), spec, seed)
-    assert both.granted > 20
+    assert both.granted > 10
     assert both.refused > 10
 
 
@@ -265,7 +273,16 @@ MUTANTS = {
     "what is out is there": ("scope.remaining) - scope.out", "scope.remaining)"),
     "any fence will do": ("known = lease ~= nil and lease.fence == ask.fence", "known = lease ~= nil"),
     "renewals are forgotten": ("lease.expires = now + one.lease_seconds", ""),
-    "empty scopes stay open": ("scope.blocked_until = math.max(scope.blocked_until, breaker.open_until)", ""),
+}
+
+
+NOTICED_FIRST = {  # target and seed of a log that notices it; where none is named, the first one does
+    "no class windows": (2, 1),
+    "no headroom": (1, 0),
+    "old leases count as probes": (1, 5),
+    "the block may get shorter": (2, 0),
+    "renewals are forgotten": (1, 3),
+    "a bucket refills beyond its burst": (1, 0),
 }
 
 
@@ -273,9 +290,10 @@ MUTANTS = {
 def test_a_wrong_rule_is_noticed(redis: RedisServer, prefix: str, name: str) -> None:
     old, new = MUTANTS[name]
     assert any(old in script(question).source for question in (Reserve, Report, Renew)), "the mutant fits no line any more"
-    for number, (spec, seed) in enumerate((spec, seed) for seed in range(6) for spec in SPECS):
+    logs = [NOTICED_FIRST.get(name, (0, 0)), *((at, seed) for seed in range(8) for at in range(len(SPECS)))]
+    for number, (at, seed) in enumerate(logs):
         try:
-            play(Scripts(redis, f"{prefix}{number}", (old, new)), spec, seed)
+            play(Scripts(redis, f"{prefix}{number}", (old, new)), SPECS[at], seed)
         except AssertionError:
             return
     pytest.fail("nothing noticed it")

@@ -15,8 +15,13 @@ from luftpause.scheduler.quota.specs import ScopeSpec, TargetSpec
 from tests.support.quota_node import TARGET, Node, eventually, node, one_window
 from tests.support.redis_server import RedisServer
 
-LEARNING = SharingSettings(learning_seconds=1.0)
+LEARNING = SharingSettings(learning_seconds=2.0)
+ANSWER_SECONDS, DOWN_SECONDS = 0.3, 1.5  # so that only what a test does is an outage on a busy machine
 LOST_SLACK = 0.2  # of the limit: what nodes granted since they were told last, if the store loses it
+
+
+def store(redis: RedisServer, prefix: str) -> RedisStore:
+    return RedisStore(redis.url, prefix=prefix, answer_seconds=ANSWER_SECONDS, down_seconds=DOWN_SECONDS)
 
 
 @dataclass
@@ -45,10 +50,7 @@ async def cluster(
 ) -> AsyncIterator[list[Node]]:  # fmt: skip
     prefix = secrets.token_hex(4)
     async with AsyncExitStack() as stack:
-        yield [
-            await stack.enter_async_context(node(f"n{at}", RedisStore(redis.url, prefix=prefix), spec, settings=settings))
-            for at in range(count)
-        ]
+        yield [await stack.enter_async_context(node(f"n{at}", store(redis, prefix), spec, settings=settings)) for at in range(count)]
 
 
 @asynccontextmanager
@@ -97,9 +99,8 @@ async def outage(redis: RedisServer, count: int, seconds: float, limit: float) -
         assert all(one.sharing.link.outages >= 1 for one in nodes)
 
 
-@pytest.mark.parametrize("count", [2, 3])
-async def test_a_store_that_hangs(own_redis: RedisServer, count: int) -> None:
-    await outage(own_redis, count, 1.0, 400)
+async def test_a_store_that_hangs(own_redis: RedisServer) -> None:
+    await outage(own_redis, 3, 1.0, 400)
 
 
 @pytest.mark.chaos
@@ -118,7 +119,7 @@ async def test_no_storm_comes_after_an_outage(own_redis: RedisServer) -> None:
     async with cluster(own_redis, 2, spec) as nodes, loaded(nodes, 3) as load:
         await eventually("grants flow", lambda: len(load.times) > 50)
         own_redis.pause()
-        await asyncio.sleep(1.5)
+        await eventually("all have noticed", all_are(nodes, "down"))
         own_redis.resume()
         await eventually("all are back", lambda: all(one.sharing.mode != "down" for one in nodes), 30)
         back = time.monotonic()
@@ -128,7 +129,7 @@ async def test_no_storm_comes_after_an_outage(own_redis: RedisServer) -> None:
         assert load.within(back, back + 1.0) <= rate * 1.0 + 2 * rate * burst + 10
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.chaos)])
 async def test_a_failover_to_an_empty_store(own_redis: RedisServer, count: int) -> None:
     limit = 400.0
     async with cluster(own_redis, count, one_window(limit)) as nodes:
@@ -156,8 +157,8 @@ async def test_closed_grants_nothing_and_open_everything(own_redis: RedisServer)
     spec = one_window(100)
     prefix = secrets.token_hex(4)
     async with (
-        node("c", RedisStore(own_redis.url, prefix=prefix), spec, settings=closed) as shut,
-        node("o", RedisStore(own_redis.url, prefix=prefix), spec, settings=open_) as wide,
+        node("c", store(own_redis, prefix), spec, settings=closed) as shut,
+        node("o", store(own_redis, prefix), spec, settings=open_) as wide,
     ):
         shut.report(await shut.reserve())
         await wide.reserve()

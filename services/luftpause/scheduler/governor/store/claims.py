@@ -5,9 +5,9 @@ from math import inf
 
 from msgspec.structs import replace
 
-from luftpause.scheduler.governor.store.port import Answer, Counts, Left, Penalty, Rules, SampleTold, ScopeAsked
+from luftpause.scheduler.governor.store.port import Answer, Counts, Left, Penalty, Report, Rules, SampleTold, ScopeAsked
 from luftpause.scheduler.quota import breaker, ledger
-from luftpause.scheduler.quota.events import AnswerReported, LedgerTold, ScopeShared
+from luftpause.scheduler.quota.events import AnswerReported, LedgerTold, LimitsObserved, ScopeShared
 from luftpause.scheduler.quota.headers import LimitKind
 from luftpause.scheduler.quota.model import CLASSES, Cost, Lease, Scope, Settings, Target
 from luftpause.scheduler.quota.reports import used_of
@@ -72,6 +72,13 @@ def samples_of(samples: tuple[Sample, ...]) -> tuple[SampleTold, ...]:
 def used(target: Target, lease: Lease, event: AnswerReported) -> Cost:
     """What the call of the lease is charged."""
     return tuple((name, units) for name, _, units in used_of(target, lease, event))
+
+
+def refused(report: Report, event: AnswerReported | LimitsObserved, spec: TargetSpec, settings: Settings) -> Report:
+    """With what the event says of a refusal, and what such a one costs where nobody says."""
+    kind = event.kind.value if event.kind is not None else ""
+    wait = -1.0 if event.wait_seconds is None else event.wait_seconds
+    return replace(report, kind=kind, wait_seconds=wait, penalty=penalty_of(spec, settings, event.kind))
 
 
 def penalty_of(spec: TargetSpec, settings: Settings, kind: LimitKind | None) -> Penalty:

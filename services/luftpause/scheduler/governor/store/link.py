@@ -22,6 +22,7 @@ from luftpause.scheduler.quota.model import State
 
 RETRY_SECONDS: Final = 0.25
 RETRY_SECONDS_MAX: Final = 2.0
+TELL_SECONDS: Final = 2 * RETRY_SECONDS_MAX  # until all nodes have come back and told what happened meanwhile
 
 log = Log("governor")
 
@@ -91,11 +92,11 @@ class Link:
         return answer
 
     def _learning_seconds(self, question: Asked) -> float:
-        """After a mere outage no longer than it was: what was granted without the store was granted then."""
+        """After a mere outage little longer than it was: what was granted without the store was granted then, and all nodes tell soon."""
         most = self.settings.learning_seconds
         if not isinstance(question, Restore) or question.lost:
             return most
-        return min(most, self._clock() - self.down_since) if self.down_since is not None else 0.0
+        return min(most, self._clock() - self.down_since + TELL_SECONDS) if self.down_since is not None else 0.0
 
     async def quietly(self, name: str, question: Asked) -> Answer | None:
         """None: the store is down, and that is known now."""
@@ -120,7 +121,8 @@ class Link:
             self.down_since = self._clock()
             self.outages += 1
             for shared in self.targets.values():
-                shared.safe = None
+                if self.down_since >= shared.learning_until:  # else the same share goes on: others have not told all yet
+                    shared.safe = None
             log.warning(f"the shared ledger can't be reached; {GOES_ON[self.settings.failure_mode]}", error=str(error))
             self.told()
 

@@ -93,7 +93,7 @@ class Sharing:
             case AnswerReported():
                 self._answered(event, before)
             case LimitsObserved():
-                self._tell(event.target, None, Report(node=self._node, samples=claims.samples_of(event.samples)))
+                self._observed(event, before)
             case LeaseReleased():
                 self._released(event)
             case LeaseRenewed():
@@ -122,17 +122,22 @@ class Sharing:
             fence=event.fence,
             caller=caller,
             outcome=event.outcome,
-            kind=event.kind.value if event.kind is not None else "",
-            wait_seconds=-1.0 if event.wait_seconds is None else event.wait_seconds,
             actual=named(actual),
             samples=claims.samples_of(event.samples),
         )
         if target is not None:
-            report = replace(report, penalty=claims.penalty_of(target.spec, before.settings, event.kind))
+            report = claims.refused(report, event, target.spec, before.settings)
         if holding is not None and holding.chunk is not None:
             self._chunking.report(self.link.of(event.target), holding.chunk, holding.cost, report)
         else:
             self._tell(event.target, holding, report)
+
+    def _observed(self, event: LimitsObserved, before: State) -> None:
+        target = before.targets.get(event.target)
+        report = Report(node=self._node, samples=claims.samples_of(event.samples))
+        if event.limited and target is not None:
+            report = claims.refused(replace(report, outcome="limited"), event, target.spec, before.settings)
+        self._tell(event.target, None, report)
 
     def _renewed(self, event: LeaseRenewed) -> None:
         if (holding := self._held(event)) is not None and holding.chunk is None:

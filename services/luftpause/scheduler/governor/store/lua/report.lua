@@ -47,14 +47,22 @@ for _, sample in ipairs(ask.samples) do
   end
 end
 
+local observed = ask.want == '' and ask.number == 0
+if observed and ask.outcome == 'limited' then -- nobody announced it: where there was a block a moment ago it may be from before
+  local calm = breaker.mode == 'closed' and breaker.window >= INF
+  known, lease = true, {granted = calm and now or -INF, episode = -1, probe = false, cost = {}}
+end
+
 if not known then
   if #ask.samples > 0 then wrote() end
-  return reply({ok = false, why = ask.want == '' and ask.number == 0 and 'observed' or 'stale', nodes = nodes()})
+  return reply({ok = false, why = observed and 'observed' or 'stale', nodes = nodes()})
 end
 
 local function is_of_this_window(name)
   local scope = scope_of(name)
-  return not scope or scope.kind ~= 'fixed' or scope.reset_at >= INF or at >= scope.reset_at - scope.window
+  if not scope or scope.kind ~= 'fixed' or scope.reset_at >= INF then return true end
+  local began = scope.reset_at - scope.window
+  return at >= began or began > now -- a provider may tell an end that is farther than a window
 end
 
 local actual = {}
