@@ -10,8 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from luftpause.client import LuftpauseAwayError, QuotaTransport
+from luftpause.client import LuftpauseAwayError, QuotaTransport, words
+from luftpause.client.asking import Asking, AsyncAsking, Outage
 from luftpause.client.errors import LuftpauseSetupError
+from luftpause.client.settings import settings_of
 from luftpause.dataplane.app import Dataplane
 from luftpause.kit.auth import Tokens
 from luftpause.kit.quota_port import Granted, NotNow, QuotaUnavailableError, Refused
@@ -187,13 +189,13 @@ async def test_a_mistake_of_the_set_up_is_no_answer_but_says_what_would_do(kind:
         return Refused("unknown_target", "no target is called 'github'; known: none")
 
     async with governing(QuotaDouble(nowhere), fine, tokens=Tokens(TOKEN)) as (plane, api):
-        for governed, words in (
+        for governed, said in (
             (transport(plane.url, token="wrong"), "opens nothing"),
             (transport(plane.url, token=TOKEN), "no target is called"),
             (transport(plane.url, token=TOKEN, priority=0), "may_claim"),
         ):
             async with agent(kind, governed) as ask:
-                with pytest.raises(LuftpauseSetupError, match=words):
+                with pytest.raises(LuftpauseSetupError, match=said):
                     await ask("GET", api.url)
     assert api.talks == []
 
@@ -345,8 +347,32 @@ async def test_a_cancelled_call_has_asked_for_nothing_or_counts() -> None:
         assert report["status"] is None
 
 
+@both
+async def test_a_question_whose_connection_was_closed_meanwhile_is_asked_again(kind: str) -> None:
+    async def behave(talk: Talk) -> None:
+        if talk.again:
+            talk.reset()
+        else:
+            await talk.send(json_answer(b'{"settled":true}'))
+
+    async with raw_engine(behave) as engine:
+        settings = settings_of("github", engine.url, "", "worf", None, False, None, None, "wait")
+        question = words.Question("report", b"{}", "worf")
+        if kind == "threads":
+            asking = Asking(settings, Outage(settings))
+            replies = [await asyncio.to_thread(asking.ask, question) for _ in range(2)]
+            asking.close()
+        else:
+            loops = AsyncAsking(settings, Outage(settings))
+            replies = [await loops.ask(question) for _ in range(2)]
+            await loops.aclose()
+    assert replies == [words.Reply(200, b'{"settled":true}')] * 2
+    assert [talk.head.split(b" ")[1] for talk in engine.talks] == [b"/v1/quota/github/report"] * 3
+    assert engine.talks[0].header("x-luftpause-caller") == "worf"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "named"),
     [
         ({"target": ""}, "target"),
         ({"target": "a/b"}, "target"),
@@ -356,8 +382,8 @@ async def test_a_cancelled_call_has_asked_for_nothing_or_counts() -> None:
         ({"target": "a", "url": "localhost:8080"}, "url"),
     ],
 )
-def test_arguments_that_make_no_sense_are_named(arguments: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_arguments_that_make_no_sense_are_named(arguments: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
         QuotaTransport(**arguments)
 
 
