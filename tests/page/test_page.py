@@ -273,15 +273,19 @@ async def test_a_runtime_that_cannot_be_shown_is_said_with_what_to_do(many: Crow
     async with await asyncio.start_server(mute, "127.0.0.1", 0) as server:
         silent = f"http://127.0.0.1:{a_quiet_port()}"
         closed = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        for given, said in {
+        cases = {
             "127.0.0.1": "“127.0.0.1” is not an address; name it like http://127.0.0.1:7000",
             "ftp://x": "“ftp://x” is not an http address",
             "http://a:b@127.0.0.1": "a name or password in it",
             silent: f"nothing answers at {silent}",
             closed: f'answers, but not to this page: add "{many.url}" to runtime.status_origins',
             many.url: f"{many.url} is a scheduler; a runtime listens on port 7000",
-        }.items():
+        }
+
+        async def check(given: str, said: str) -> None:
             async with opened(f"{many.url}/?runtime={given}") as page:
                 await page.says("#tree-banner", said)
                 await page.says("#link", "live")
                 assert await page.page.get_by_label("Runtime", exact=True).input_value() == given
+
+        await asyncio.gather(*(check(given, said) for given, said in cases.items()))
