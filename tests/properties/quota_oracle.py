@@ -33,6 +33,8 @@ class Oracle:
             lines.add(line)
             if any(not self.entitled(self.t.scopes[name], waiter.caller, units) for name, units in waiter.cost if name in kept):
                 continue
+            if any(units > self.t.scopes[name].limit for name, units in waiter.cost):
+                return None  # it is refused now, as its limit has been lowered
             way = self.in_the_way(waiter, rank)
             if way is None:
                 return waiter
