@@ -57,8 +57,8 @@ class Address:
         return httpx.Request("POST", url, headers=headers, content=question.body, extensions={"timeout": timeout})
 
 
-# Questions go by httpx's transports: the rest of its clients takes a quarter of the time. Asked again they have the same answer, so one whose
-# connection was closed meanwhile is.
+# Questions go by httpx's transports, since the rest of its clients takes a quarter of the time. Asked again they have the same answer, so
+# one whose connection was closed meanwhile is.
 
 
 class Asking:
