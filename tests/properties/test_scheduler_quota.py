@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.decisions import CancelReserve, Decision, Outcome, Place, ReserveQuota, SettleQuota
+from luftpause.scheduler.core.decisions import CancelReserve, Decision, Lease, Outcome, Place, ReserveQuota, SettleQuota
 from luftpause.scheduler.core.events import Event, Kind, QuotaDeferred, QuotaGranted, QuotaRefused, ReplicaSpec, TurnRequested
 from luftpause.scheduler.core.model import TurnPhase
 from luftpause.scheduler.core.settings import CallerPriority, Settings
@@ -73,9 +73,9 @@ class Governed(World):
                     if decision.outcome is Outcome.LOST:
                         self.lost.add(decision.fence)
                     assert self.leases.pop(decision.fence, None) is not None or decision.fence in self.lost, "ended twice"
-                case Place() if decision.fence:
-                    known = self.leases.get(decision.fence)
-                    assert known == (decision.turn, decision.attempt, decision.replica) or decision.fence in self.lost
+                case Place(lease=Lease(fence=fence)) if fence:
+                    known = self.leases.get(fence)
+                    assert known == (decision.turn, decision.attempt, decision.replica) or fence in self.lost
                 case _:
                     pass
 
@@ -88,7 +88,8 @@ class Governed(World):
         assert set(self.leases) <= fences <= set(self.leases) | self.lost, "a lease without a turn, or a turn whose lease is over"
         for decision in decisions:
             if isinstance(decision, Place) and self.state.replicas[decision.replica].spec.quota and not isinstance(event, TurnRequested):
-                assert decision.fence, "placed without leave"
+                assert isinstance(decision.lease, Lease), "placed without leave"
+                assert decision.lease.fence, "placed without leave"
 
     # ---- the governor's answers
 
@@ -176,5 +177,6 @@ def test_long_lives_of_many_turns_that_ask(seed: int) -> None:
     )
     for _ in range(300):
         world.apply(chance.choice(QUOTA_OPS), chance.randrange(61), chance.randrange(61), chance.choice((0.0, 0.005, 0.3, 2.0)))
-    assert any(isinstance(decision, Place) and decision.level for decision in world.decisions)
+    leases = [decision.lease for decision in world.decisions if isinstance(decision, Place) and isinstance(decision.lease, Lease)]
+    assert any(lease.level for lease in leases)
     assert any(isinstance(decision, CancelReserve) for decision in world.decisions)

@@ -35,6 +35,7 @@ from luftpause.scheduler.core.decisions import (
     Expire,
     Forget,
     Held,
+    Lease,
     Located,
     Place,
     Probe,
@@ -76,8 +77,8 @@ from luftpause.scheduler.core.events import (
     Usage,
 )
 from luftpause.scheduler.core.memory import LaneMemory, PausedBranch, ResponseMemory, RunMemory, ToolCallMemory, TurnMemory
-from luftpause.scheduler.core.model import Settings, State
-from luftpause.scheduler.core.settings import CallerPriority
+from luftpause.scheduler.core.model import State
+from luftpause.scheduler.core.settings import CallerPriority, Settings
 from luftpause.scheduler.core.view import overview
 
 DASHES = "----"
@@ -250,9 +251,12 @@ def told(decision: Decision) -> str:  # noqa: C901, PLR0911, PLR0912  (one per d
 
 
 def leased(place: Place) -> str:
-    level = f", level {place.level}" if place.level else ""
-    model = f", as {place.model}" if place.model else ""
-    return f", lease {place.fence}{level}{model}" if place.fence else model
+    lease = place.lease
+    if not isinstance(lease, Lease):
+        return ""
+    level = f", level {lease.level}" if lease.level else ""
+    model = f", as {lease.model}" if lease.model else ""
+    return f", lease {lease.fence}{level}{model}" if lease.fence else model
 
 
 # ---- events -----------------------------------------------------------------------------------------------------

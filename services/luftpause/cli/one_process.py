@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, assert_never
 
+from msgspec import UnsetType
+
 from luftpause.dataplane import leases, wire
 from luftpause.dataplane.announced import Listed
 from luftpause.dataplane.app import plane_of
@@ -176,7 +178,8 @@ def _listed(each: Announced) -> Listed:
 
 
 def _lease(to: Place) -> Lease | None:
-    return Lease(to.fence, to.level, to.answer_share, to.answer_least, to.model) if to.fence or to.model else None
+    lease = to.lease
+    return None if isinstance(lease, UnsetType) else Lease(lease.fence, lease.level, lease.answer_share, lease.answer_least, lease.model)
 
 
 class Words:

@@ -57,6 +57,7 @@ Observer = Callable[[State, Event, Step], None]
 log = Log("scheduler")
 
 Wish = ReserveQuota | CancelReserve | SettleQuota
+TOLD: Final = (AnswerTold, LeaseTold)
 
 
 class Attach(Struct, frozen=True, gc=False):
@@ -257,7 +258,7 @@ class Host:
             item = item.resync
         elif type(item) is DataplaneLost and self._outboxes.get(item.dataplane, ("",))[0] == item.session:
             del self._outboxes[item.dataplane]
-        elif type(item) is AnswerTold or type(item) is LeaseTold:
+        elif isinstance(item, TOLD):
             self.quotas.told(item)
             return
         self._handle(item)

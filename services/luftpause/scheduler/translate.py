@@ -7,7 +7,7 @@ from typing import Final, assert_never
 from msgspec import Struct
 
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
-from luftpause.scheduler.core.decisions import BranchFollowed, EndRun, Held, Located, Outcome, Place, Refuse
+from luftpause.scheduler.core.decisions import BranchFollowed, EndRun, Held, Lease, Located, Outcome, Place, Refuse
 from luftpause.scheduler.core.events import (
     DataplaneAlive,
     Event,
@@ -116,10 +116,10 @@ def _placed(place: Place) -> pb.Placed:
         held_ms=round(place.held_seconds * 1000),
         priority=place.priority if isinstance(place.priority, int) else None,
     )
-    if place.fence or place.model:
-        placed.fence, placed.model = place.fence, place.model
-        if place.level:
-            placed.level, placed.answer_share, placed.answer_least = place.level, place.answer_share, place.answer_least
+    if isinstance(lease := place.lease, Lease):
+        placed.fence, placed.model = lease.fence, lease.model
+        if lease.level:
+            placed.level, placed.answer_share, placed.answer_least = lease.level, lease.answer_share, lease.answer_least
     return placed
 
 

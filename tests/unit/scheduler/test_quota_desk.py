@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.decide import decide, initial
-from luftpause.scheduler.core.decisions import HoldReason, Outcome, Place, Refuse
+from luftpause.scheduler.core.decisions import HoldReason, Lease, Outcome, Place, Refuse
 from luftpause.scheduler.core.events import (
     ProbeOutcome,
     QuotaDeferred,
@@ -116,7 +116,8 @@ def test_what_is_free_is_granted_within_the_same_turn_of_the_loop() -> None:
     world = World()
     world.request("t1")
     place = world.place("t1")
-    assert place.fence > 0
+    assert isinstance(place.lease, Lease)
+    assert place.lease.fence > 0
     assert place.hold_reason is None, "nobody is told of a wait that took no time"
     assert world.leases == 1
 
@@ -232,12 +233,13 @@ def test_leases_of_turns_in_flight_are_renewed_for_as_long_as_they_take() -> Non
 def test_how_a_lease_ended_while_its_dataplane_was_away_is_settled_with_what_it_told() -> None:
     world = World()
     world.request("t1")
-    fence = world.place("t1").fence
+    lease = world.place("t1").lease
+    assert isinstance(lease, Lease)
     world.host.attach(Resync(world.now, "d", "s2", "b"), world.outbox)  # t1 is not listed: how it ended comes behind this
     world.settle()
     assert world.leases == 1
     answer = AnswerTold("t1", 1, 200, {"x-ratelimit-remaining-requests": "1"})
-    world.host.post(LeaseTold("t1", 1, "h", fence, Outcome.ANSWERED, 20, 10, answer))
+    world.host.post(LeaseTold("t1", 1, "h", lease.fence, Outcome.ANSWERED, 20, 10, answer))
     world.settle()
     assert world.leases == 0
     assert dict(world.reports()[-1].actual)["tokens"] == 30

@@ -23,12 +23,25 @@ class HoldReason(Enum):
     QUOTA = "quota"  # the allowance that it needs has no room, or others go first
 
 
+class Lease(Struct, frozen=True, gc=False):
+    """
+    The leave to use a quota, 0: none is needed there. `level`: how far to cut the load; from 1 on answers to `answer_share` of their
+    length, but not below `answer_least` tokens. `model`: what the request is to name; empty: its own.
+    """
+
+    fence: int
+    level: int = 0
+    answer_share: float = 1.0
+    answer_least: int = 0
+    model: str = ""
+
+
 class Place(Struct, frozen=True, gc=False):
     """
     Tell the waiting dataplane where the turn goes. `held_seconds` since it arrived, 0.0 if it was never held.
 
-    `priority`: what the request should say to the engine, in the sign of its flavour; not set: nothing. Of a replica with a quota: the
-    lease, how far to cut the load, and the model that the request should name, where that is another than it does.
+    `priority`: what the request should say to the engine, in the sign of its flavour; not set: nothing. `lease`: where
+    quotas have a say; not set: they have none.
     """
 
     dataplane: str
@@ -40,11 +53,7 @@ class Place(Struct, frozen=True, gc=False):
     hold_reason: HoldReason | None = None  # the last one
     held_seconds: float = 0.0
     priority: int | UnsetType = UNSET
-    fence: int = 0
-    level: int = 0
-    answer_share: float = 1.0
-    answer_least: int = 0
-    model: str = ""
+    lease: Lease | UnsetType = UNSET
 
 
 class Held(Struct, frozen=True, gc=False):

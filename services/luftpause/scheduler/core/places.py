@@ -4,7 +4,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.admission import owes, shared
-from luftpause.scheduler.core.decisions import Outcome, Place
+from luftpause.scheduler.core.decisions import Lease, Outcome, Place
 from luftpause.scheduler.core.events import TurnClass, TurnFinished
 from luftpause.scheduler.core.holding import requeue_lanes, waits_no_more
 from luftpause.scheduler.core.indexes import (
@@ -64,13 +64,12 @@ def _share(d: Draft, turn: Turn, name: str) -> None:
 
 def placed(d: Draft, turn: Turn) -> Place:
     priority = d.policy.priority(d, turn) if d.policy.priority is not None else UNSET
-    quota = turn.quota
-    if quota is not None:
-        return Place(
-            turn.dataplane, turn.id, turn.attempt, turn.run_id, turn.replica, turn.turn_seq, turn.reason, turn.held_seconds, priority,
-            quota.fence, quota.level, quota.answer_share, quota.answer_least, turn.model if quota.model else "",
-        )  # fmt: skip
-    return Place(turn.dataplane, turn.id, turn.attempt, turn.run_id, turn.replica, turn.turn_seq, turn.reason, turn.held_seconds, priority)
+    lease, quota = UNSET, turn.quota
+    if quota is not None and (quota.fence or quota.model):
+        lease = Lease(quota.fence, quota.level, quota.answer_share, quota.answer_least, turn.model if quota.model else "")
+    return Place(
+        turn.dataplane, turn.id, turn.attempt, turn.run_id, turn.replica, turn.turn_seq, turn.reason, turn.held_seconds, priority, lease
+    )  # fmt: skip
 
 
 def count_in_flight(d: Draft, turn: Turn, run: Run | None = None, *, counted_now: bool = True) -> Turn:
