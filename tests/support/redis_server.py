@@ -1,5 +1,6 @@
 """A real redis-server for tests: on a unix socket, in memory, started and stopped by them."""
 
+import os
 import shutil
 import signal
 import socket
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from tests.conftest import missing
 
+PROGRAM = os.environ.get("LUFTPAUSE_TEST_REDIS", "redis-server")  # valkey-server takes the same options
 START_SECONDS_MAX = 20
 
 
@@ -25,7 +27,7 @@ class RedisServer:
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        program = shutil.which("redis-server")
+        program = shutil.which(PROGRAM)
         assert program is not None
         process = subprocess.Popen(
             [program, "--port", "0", "--unixsocket", str(self._socket), "--save", "", "--appendonly", "no", "--dir", str(self._folder)],
@@ -71,8 +73,8 @@ class RedisServer:
 
 @contextmanager
 def redis_server() -> Iterator[RedisServer]:
-    if shutil.which("redis-server") is None:
-        missing("redis-server", "apt-get install redis-server")
+    if shutil.which(PROGRAM) is None:
+        missing(PROGRAM, "apt-get install redis-server")
     with tempfile.TemporaryDirectory(prefix="redis-") as folder:  # a short path: names of sockets are limited
         server = RedisServer(Path(folder))
         try:
