@@ -25,7 +25,7 @@ STREAM_BODY = json.dumps({"model": "m", "stream": True, "messages": [{"role": "u
 async def running_plane(
     scheduler: Scheduler, *, tokens: Tokens | None = None, metrics_open: bool = False, governed: Governed | None = None, **config: Any
 ) -> AsyncGenerator[Dataplane]:
-    plane = Dataplane(DataplaneConfig(port=0, **config), scheduler, tokens, metrics_open=metrics_open, governed=governed)
+    plane = Dataplane(DataplaneConfig(**({"port": 0} | config)), scheduler, tokens, metrics_open=metrics_open, governed=governed)
     await plane.start()
     try:
         yield plane

@@ -127,6 +127,12 @@ async def test_an_upstream_that_is_no_base_url_is_a_mistake_of_the_configuration
     assert "secret" not in str(raised.value)
 
 
+async def test_an_upstream_that_leads_back_to_the_proxy_is_a_mistake_too() -> None:
+    with pytest.raises(ConfigError, match="leads back to this proxy"):
+        async with proxying(QuotaDouble(), targets={"api": "http://localhost:8080/proxy/api"}, port=8080):
+            pass
+
+
 def test_it_is_closed_by_default() -> None:
     assert not GovernorConfig().proxy.open
 

@@ -3,17 +3,18 @@
 import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from luftpause.dataplane.proxy import gate
 from luftpause.dataplane.proxy.call import Call, Wish
 from luftpause.dataplane.proxy.headers import passed_on
-from luftpause.dataplane.proxy.paths import Asked
+from luftpause.dataplane.proxy.paths import PREFIX, Asked
 from luftpause.dataplane.proxy.upstream import TargetPool
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.turns import TurnClass
-from luftpause.kit.auth import Access, Tokens
+from luftpause.kit.auth import Access, Tokens, is_loopback
 from luftpause.kit.config import DataplaneConfig
 from luftpause.kit.config_governor import GovernorConfig
 from luftpause.kit.errors import ConfigError, LuftpauseError
@@ -65,7 +66,7 @@ class Proxy:
         for name, each in governor.targets.items():
             if each.proxy is not None:
                 flow = relay.upstreams.flows.of(f"proxy/{name}")
-                self._targets[name] = Target(name, TargetPool(_checked(name, each.proxy), config, relay.sweep, flow))
+                self._targets[name] = Target(name, TargetPool(_checked(name, each.proxy, config.port), config, relay.sweep, flow))
         self._telling: set[asyncio.Task[Any]] = set()
 
     # ---- for the door
@@ -156,9 +157,13 @@ def _request(target: Target, request: "Request", asked: Asked) -> bytes:
     return b"%b %b HTTP/1.1\r\nhost: %b\r\n%b%b\r\n%b" % lines
 
 
-def _checked(name: str, url: str) -> str:
+def _checked(name: str, url: str, own_port: int) -> str:
+    """Raises ConfigError where calls would go nowhere, or round and round."""
     try:
         base_url(url)
     except ConfigError as error:
         raise ConfigError(f"governor.targets.{name}.proxy: {error.message}") from None
+    parts = urlsplit(url)
+    if parts.path.startswith(PREFIX) and parts.port == own_port and is_loopback(parts.hostname or ""):
+        raise ConfigError(f"governor.targets.{name}.proxy: {url} leads back to this proxy; write the API's own address")
     return url
