@@ -44,7 +44,7 @@ def _load(replica: ReplicaConfig) -> Iterator[str]:
     if replica.load == "none":
         if replica.load_from:
             yield "load_from is not asked, since load is none"
-        if replica.max_in_flight is None and replica.kind == "generative":
+        if replica.max_in_flight is None and replica.kind == "generative" and replica.quota is None:
             yield "its turns are not capped: its load is not asked (load: none) and it has no max_in_flight"
         return
     own = f"{base_url(replica.url)}/metrics"

@@ -90,7 +90,9 @@ class SchedulerConfig(Section):
         default=("127.0.0.1", "localhost", "[::1]"), description="Host headers that HTTP serves (without port); `*` serves all."
     )
     policy: Literal["original", "guard"] = Field(
-        default="original", description="Which rules place turns; `guard` keeps room for the prefixes of runs that are about to come back."
+        default="guard",
+        description="Which rules place turns: `guard` keeps room for the prefixes of runs that are about to come back; `original` looks at "
+        "queues alone.",
     )
     batch_kv_share: Annotated[float, Field(gt=0, le=1)] = Field(
         default=1,

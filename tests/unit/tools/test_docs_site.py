@@ -47,11 +47,7 @@ def test_every_reason_to_hold_a_turn_is_explained(reason: str) -> None:
 
 def test_every_header_of_ours_is_documented() -> None:
     """Those that stand in the sources, written out."""
-    found = {
-        name
-        for path in (ROOT / "services").rglob("*.py")
-        for name in re.findall(r"x-luftpause-[a-z]+(?:-[a-z]+)*", path.read_text())
-    }
+    found = {name for path in (ROOT / "services").rglob("*.py") for name in re.findall(r"x-luftpause-[a-z]+(?:-[a-z]+)*", path.read_text())}
     found -= {"x-luftpause-hold", "x-luftpause-run", "x-luftpause-parent-run", "x-luftpause-turn"}  # parts of names, in patterns
     missing = sorted(name for name in found if name not in text() and name.removeprefix("x-luftpause") not in text())
     assert not missing
