@@ -177,6 +177,7 @@ def sampled(scope: Scope, sample: Sample, now: float, granted: float) -> Scope:
 
     Lower always counts. Higher counts only if the window is a new one, or the call went out after the last sample that counted: else it
     may be old. A reset of 0 says nothing: Azure tells it of quota that is used up. Of a window that has ended only the limit counts.
+    A window that is in use and whose end nobody tells ends after its whole length at the latest.
     """
     if sample.limit is not None and sample.limit > 0:
         scope = replace(scope, limit=sample.limit)
@@ -190,4 +191,8 @@ def sampled(scope: Scope, sample: Sample, now: float, granted: float) -> Scope:
             shares = _unused(scope) if anew else scope.shares
             scope = replace(scope, remaining=min(sample.remaining, capacity(scope)), at=now, shares=shares)
         scope = replace(scope, sample_at=max(scope.sample_at, now))
-    return replace(scope, reset_at=now + reset) if fixed and reset else scope
+    if fixed and reset:
+        return replace(scope, reset_at=now + reset)
+    if fixed and scope.reset_at == inf and sample.remaining is not None and sample.remaining < scope.limit:
+        return replace(scope, reset_at=now + scope.spec.window_seconds)
+    return scope

@@ -6,6 +6,7 @@ from luftpause.scheduler.quota import ledger
 from luftpause.scheduler.quota.decisions import RefuseCode
 from luftpause.scheduler.quota.events import LimitsObserved, QuotaWithdrawn, TargetConfigured
 from luftpause.scheduler.quota.headers import observe
+from luftpause.scheduler.quota.learning import WINDOWS
 from luftpause.scheduler.quota.model import Origin, Settings
 from luftpause.scheduler.quota.profiles import PROFILES, call_cost, target_spec, turn_cost
 from luftpause.scheduler.quota.samples import Sample
@@ -120,6 +121,8 @@ def test_every_answer_that_is_known_can_be_learned_from(case: Case) -> None:
     for sample in samples:
         if sample.scope in learned and sample.remaining is not None and sample.limit is not None:
             assert ledger.left(d.scope(sample.scope)) == pytest.approx(min(sample.remaining, sample.limit))
+    went = d.granted(d.send_cost("call", turn_cost(1, 1), 0) + d.until(WINDOWS[-1] + 1.0))
+    assert went == ["call"]  # nothing that was told stops anybody for ever
 
 
 def test_who_waits_waits_for_a_limit_that_appears_and_others_learn_it() -> None:

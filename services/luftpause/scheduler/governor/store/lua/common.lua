@@ -197,7 +197,11 @@ local function sampled(sample, granted, at)
     end
     scope.sample_at = math.max(scope.sample_at, at)
   end
-  if fixed and reset > 0 then scope.reset_at = resets end
+  if fixed and reset > 0 then
+    scope.reset_at = resets
+  elseif fixed and scope.reset_at >= INF and sample.has_remaining and sample.remaining < scope.limit then
+    scope.reset_at = at + scope.window
+  end
   touch('s:' .. sample.scope)
   return sample.has_remaining
 end
