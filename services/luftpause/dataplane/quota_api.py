@@ -166,19 +166,14 @@ class QuotaRoutes:
     async def events(self, request: Request) -> Response:
         if self._watching >= WATCHING_MAX:
             raise _Refusal(Rejection(503, "too_many_watchers", f"{WATCHING_MAX} look on already; try again later", retry_after_s=10))
-        told = self._port.events()
-        first = asyncio.ensure_future(anext(told, None))
-        await asyncio.sleep(0)  # whether there is a governor at all is known at once
-        if first.done() and (error := first.exception()) is not None:
-            raise error
-        stream = self._told(request, told, first)
+        await self._port.view()  # there is a governor, or this is a 503
+        stream = self._told(request, self._port.events())
         return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
-    async def _told(
-        self, request: Request, told: AsyncGenerator[bytes, None], event: "asyncio.Future[bytes | None]"
-    ) -> AsyncIterator[bytes]:
+    async def _told(self, request: Request, told: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
         """Server-sent events; a comment while there is none. Ends when the client leaves, the governor is lost, or the dataplane stops."""
         self._watching += 1
+        event = asyncio.ensure_future(anext(told, None))
         ends = [asyncio.ensure_future(_left(request)), asyncio.ensure_future(self._stopping.wait())]
         try:
             yield b": quota events\n\n"

@@ -1,6 +1,6 @@
 """How is a governor in another process asked?
 
-One stream to the scheduler for all questions of this process. While there is none every question is answered at once with
+One stream to the scheduler for all questions of this process. Where there is none within a second a question is answered with
 `QuotaUnavailableError`: nothing is granted silently, and nothing waits for a scheduler that may be gone.
 """
 
@@ -23,6 +23,7 @@ from luftpause.kit.wire.v1 import governor_pb2 as pb
 
 ANSWER_SECONDS: Final = 5.0  # beyond what a question may wait
 RECONNECT_SECONDS: Final = 1.0
+CONNECT_SECONDS: Final = 1.0  # a question waits so long for a stream: this process may just have started
 QUESTIONS_PER_MESSAGE: Final = 256
 EVENTS_WAITING_MAX: Final = 1_000
 CHANNEL_OPTIONS: Final = (
@@ -48,13 +49,16 @@ class RemotePort:
         environ: Mapping[str, str] = os.environ,
         answer_seconds: float = ANSWER_SECONDS,
         reconnect_seconds: float = RECONNECT_SECONDS,
+        connect_seconds: float = CONNECT_SECONDS,
     ) -> None:
         self._address = address
         self._credentials = control.channel_credentials(auth or AuthConfig(), address)
         self._metadata = control.metadata(auth or AuthConfig(), environ)
         self._answer_seconds = answer_seconds
         self._reconnect_seconds = reconnect_seconds
+        self._connect_seconds = connect_seconds
         self._stream: _Stream | None = None
+        self._there = asyncio.Event()  # a stream is
 
     async def run(self) -> None:
         """Keep a stream to the scheduler, until cancelled."""
@@ -76,11 +80,13 @@ class RemotePort:
             call: Any = open_call(metadata=self._metadata)
             await call.wait_for_connection()
             self._stream = _Stream(call)
+            self._there.set()
             return await self._stream.live()
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name.lower()}: {error.details()}"
         finally:
             self._stream = None
+            self._there.clear()
             await channel.close()
 
     def _channel(self) -> grpc.aio.Channel:
@@ -139,7 +145,7 @@ class RemotePort:
         return reply.view
 
     async def events(self) -> AsyncGenerator[bytes, None]:
-        stream = self._connected()
+        stream = await self._connected()
         waiting: asyncio.Queue[pb.QuotaReply | None] = asyncio.Queue(EVENTS_WAITING_MAX)
         number = stream.watch(waiting)
         try:
@@ -156,9 +162,13 @@ class RemotePort:
         return answer
 
     async def _ask(self, question: pb.QuotaQuestion, wait_seconds: float = 0.0) -> pb.QuotaReply:
-        return await self._connected().ask(question, wait_seconds + self._answer_seconds)
+        stream = self._stream or await self._connected()
+        return await stream.ask(question, wait_seconds + self._answer_seconds)
 
-    def _connected(self) -> "_Stream":
+    async def _connected(self) -> "_Stream":
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._connect_seconds):
+                await self._there.wait()
         if self._stream is None:
             raise QuotaUnavailableError(AWAY)
         return self._stream

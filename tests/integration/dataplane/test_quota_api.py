@@ -228,7 +228,7 @@ async def test_a_claim_that_is_not_allowed_is_403(world: World) -> None:
 MISTAKES: list[tuple[dict[str, str], dict[str, Any], str]] = [
     ({}, {"priority": 3}, "`priority` is 3; it must be 0, 1 or 2"),
     ({"x-luftpause-priority": "high"}, {}, "x-luftpause-priority must be 0, 1 or 2, not 'high'"),
-    ({}, {"wait_ms": 5}, "unknown field `wait_ms`; the body is a JSON object of lease, cost, class"),
+    ({}, {"wait_ms": 5}, "unknown field `wait_ms`; the body is a JSON object of lease, cost, "),
     ({}, {"waitMs": -1}, "`waitMs` is -1; give milliseconds from 0"),
     ({}, {"leaseMs": 0}, "`leaseMs` is 0; give milliseconds from 1"),
     ({}, {"lease": "two words"}, "`lease` must be 1 to 128 visible ASCII characters"),

@@ -25,7 +25,7 @@ def config(port: int = 0) -> Config:
 
 @contextlib.asynccontextmanager
 async def connected(address: str, environ: dict[str, str] | None = None, *, ready: bool = True) -> AsyncGenerator[RemotePort]:
-    port = RemotePort(address, environ=environ or {}, answer_seconds=SECONDS, reconnect_seconds=0.05)
+    port = RemotePort(address, environ=environ or {}, answer_seconds=SECONDS, reconnect_seconds=0.05, connect_seconds=0.2)
     work = asyncio.create_task(port.run())
     try:
         if ready:
