@@ -50,7 +50,7 @@ async def shots(browser: "Browser", url: str, folder: Path, name: str) -> None:
         await page.wait_for_timeout(4500)  # two more polls: rates
         picture = await page.screenshot()
         await context.close()
-        Image.open(io.BytesIO(picture)).convert("RGB").quantize(128).save(folder / f"{name}-{scheme}.png", optimize=True)
+        Image.open(io.BytesIO(picture)).convert("RGB").quantize(256).save(folder / f"{name}-{scheme}.png", optimize=True)
 
 
 async def main(folder: Path) -> None:
