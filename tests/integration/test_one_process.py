@@ -13,6 +13,7 @@ import pytest
 from luftpause.cli import one_process
 from luftpause.cli.one_process import InProcessLink, Words
 from luftpause.dataplane import wire
+from luftpause.dataplane.leases import AnswerTold, LeaseEnd, LeaseEnded
 from luftpause.dataplane.link import SessionLink
 from luftpause.dataplane.turns import Kind, Refusal, ReturnReason, TurnClass, Usage
 from luftpause.kit.config import Config
@@ -219,8 +220,10 @@ async def test_a_core_that_fails_ends_the_process_with_the_reason(monkeypatch: p
 
 FULL = an_ask(
     "t", run="r", turn_class=TurnClass.BATCH, parent="p", kind=Kind.CLASSIFIER, api="responses", tool_call_ids=(CALL,), head_digest=b"h",
-    previous_response="resp", body_hash=b"b", principal="alice", body_bytes=7,
+    previous_response="resp", body_hash=b"b", principal="alice", body_bytes=7, priority=0,
+    answer_tokens_max=300,
 )  # fmt: skip
+TOLD = AnswerTold(429, {"retry-after": "9"}, "later")
 SAID: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "requested": ((FULL,), {"attempt": 2, "run": "r", "arrived": 4.0, "now": 5.0, "without": ("a",)}),
     "abandoned": (("t", 1), {}),
@@ -231,6 +234,8 @@ SAID: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "response_seen": (("t", "resp"), {}),
     "finished": (("t", 1, "stop", Usage(1, 2, 3)), {"paused": True, "tool_call_ids": (CALL,), "tools": ("lookup", "add")}),
     "failed": (("t", 1, "engine_died"), {}),
+    "answer_told": (("t", 1, TOLD), {}),
+    "lease_ended": ((LeaseEnded("t", 1, "a", 7, LeaseEnd.LIMITED, Usage(1, 2), TOLD),), {}),
     "run_ended": (("r", "alice", 4.0, 5.0), {}),
     "locate": (("q", "resp", "alice"), {}),
     "suspected": (("a", "refused"), {}),
