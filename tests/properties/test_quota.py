@@ -55,6 +55,7 @@ SAMPLES = (
     (Sample("req", 20, 20, 60.0), Sample("tok", 3_000, 1_500)),
     (Sample("req", 20, 0, 9.0),),
     (Sample("tok", 2_000, -50, 3.0),),
+    (Sample("req", 20, 0),),
 )
 
 
@@ -298,6 +299,19 @@ class Quotas(RuleBasedStateMachine):
         for event, steps in self.log:  # I11
             state = govern(replace(state, settings=replace(SETTINGS, steps_max=steps)), event).state
         assert state == self.state
+        self.everybody_is_served()
+
+    def everybody_is_served(self) -> None:
+        """Nobody waits for ever: as leases end and time passes, all get what they want."""
+        state = replace(self.state, settings=SETTINGS)
+        for _ in range(400):
+            target = state.targets["t"]
+            if not target.waiters:
+                return
+            ends = [LeaseReleased(state.now, "t", lease.want, lease.fence) for lease in target.leases.values()]
+            for event in (*ends, Tick(state.now + 61.0)):
+                state = govern(state, event).state
+        pytest.fail(f"{len(state.targets['t'].waiters)} wait for ever")
 
 
 def heads(waiters: list) -> list:
