@@ -177,10 +177,9 @@ async def _play(world: World, scene: Scene, policy: str) -> Figures:
         async with httpx.AsyncClient(trust_env=False) as http:
             shown = (await http.get(f"{way.url}/_fake")).json()
     refused = sum(shown["refused"].values())
-    probes = sum(count for name, count in seen.items() if name.lower().replace("_", "") == "halfopened")
     return figures_of(
         scene, calls, client, sent=shown["taken"] + refused, refused=refused, in_flight_at_first=shown["inFlightAtFirstRefusal"],
-        probes=probes, recovery=None,
+        probes=seen["half_opened"], recovery=None,
     )  # fmt: skip
 
 
