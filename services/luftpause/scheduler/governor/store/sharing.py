@@ -39,6 +39,7 @@ BEAT_SECONDS: Final = 0.25  # so often the store hears who waits, and which leas
 SWEEP_SECONDS: Final = 30.0  # the same of targets that nobody uses, at most
 CLOSED_SECONDS: Final = 1.0
 HINT_SECONDS: Final = 0.02  # hints that come within it are one
+TOLD: Final = (AnswerReported, LimitsObserved, LeaseReleased, LeaseRenewed, TargetEnabled)
 
 
 class Declined(Struct, frozen=True):
@@ -89,6 +90,8 @@ class Sharing:
         """Tell the store what has happened; `before`: the governor's state until then."""
         for expired in (one for one in decisions if isinstance(one, Expired)):
             self._expired(expired)
+        if isinstance(event, TOLD) and event.target not in before.targets:
+            return  # nobody else knows it either
         match event:
             case AnswerReported():
                 self._answered(event, before)
