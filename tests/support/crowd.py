@@ -114,7 +114,7 @@ async def crowd(
             ReplicaConfig(name=name, url=url_of(engine), load="none", models=(MODEL,), max_in_flight=places, health=None)
             for name, engine in engines.items()
         )
-        scheduler = SchedulerConfig(grpc_port=0, http_port=port, start_grace_seconds=0.01)
+        scheduler = SchedulerConfig(policy="original", grpc_port=0, http_port=port, start_grace_seconds=0.01)
         config = Config.model_validate({"replicas": replicas, "scheduler": scheduler, "governor": governor or {}})
         whole = Crowd(await stack.enter_async_context(app.running(config)), engines)
         whole.start()
