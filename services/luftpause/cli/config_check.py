@@ -12,6 +12,7 @@ from luftpause.cli.config_notes import notes
 from luftpause.kit.config import Config
 from luftpause.kit.config_file import load
 from luftpause.kit.errors import ConfigError
+from luftpause.scheduler.governor.targets import initial_state, specs_of
 
 SHOWN: Final = {"name", "url", "models", "kind", "load", "load_from", "max_in_flight", "apis"}
 
@@ -34,7 +35,9 @@ def check(
     Prints what it sets up, or every mistake with its line. Exit status 1: there are mistakes.
     """
     try:
-        found = _found(load(path))
+        config = load(path)
+        initial_state(config.governor, 0.0)
+        found = _found(config, [spec.name for spec in specs_of(config.governor, config.replicas)])
     except ConfigError as error:
         mistakes = error.message.splitlines()
         if as_json:
@@ -45,7 +48,7 @@ def check(
     print(json.dumps({"ok": True, "path": str(path), **found}, indent=2) if as_json else _text(path, found))
 
 
-def _found(config: Config) -> dict[str, Any]:
+def _found(config: Config, quotas: list[str]) -> dict[str, Any]:
     scheduler, dataplane, runtime = config.scheduler, config.dataplane, config.runtime
     return {
         "scheduler": {
@@ -56,6 +59,7 @@ def _found(config: Config) -> dict[str, Any]:
         "runtime": {"http": f"http://{_address(runtime.host, runtime.port)}", "dataplane": runtime.dataplane},
         "replicas": [each.model_dump(mode="json", include=SHOWN) for each in config.replicas],
         "servers": list(runtime.servers),
+        "quotas": quotas,
         "notes": notes(config, os.environ),
     }
 
@@ -72,6 +76,7 @@ def _text(path: Path, found: dict[str, Any]) -> str:
         "runtime": f"{found['runtime']['http']}/mcp, dataplane at {found['runtime']['dataplane']}",
         "replicas": ("\n" + " " * 15).join(replicas) or "none",
         "tool servers": ", ".join(found["servers"]) or "none",
+        **({"quotas": ", ".join(found["quotas"])} if found["quotas"] else {}),
     }
     return "\n".join([
         f"{path}: ok",

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
 from math import ceil
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -27,6 +27,7 @@ PRIORITY: Final = b"x-luftpause-priority"
 CALLER_BYTES_MAX: Final = 128
 WATCHING_MAX: Final = 64  # who look on by one process
 KEEPALIVE_SECONDS: Final = 15.0
+SOON_SECONDS: Final = 0.02
 STATUS_OF_REFUSALS: Final = {
     "unknown_target": 404, "too_large": 413, "queue_full": 503, "out_of_credit": 402, "retry_budget": 429, "target_removed": 404,
 }  # fmt: skip
@@ -110,16 +111,20 @@ class QuotaRoutes:
         if not waits:
             return await reserve()
         asking = asyncio.ensure_future(reserve())
-        ends = [asyncio.ensure_future(_left(request)), asyncio.ensure_future(self._stopping.wait())]
+        ends: list[asyncio.Future[Any]] = []
         try:
-            await asyncio.wait({asking, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({asking}, timeout=SOON_SECONDS)  # nearly always it is free, and nobody must be watched
+            if not asking.done():
+                ends = [asyncio.ensure_future(_left(request)), asyncio.ensure_future(self._stopping.wait())]
+                await asyncio.wait({asking, *ends}, return_when=asyncio.FIRST_COMPLETED)
             if self._stopping.is_set() and not asking.done():
                 raise _Refusal(LEAVING)
             return asking.result() if asking.done() else None
         finally:
             for each in (asking, *ends):
                 each.cancel()
-            await asyncio.gather(asking, *ends, return_exceptions=True)
+            if ends:
+                await asyncio.gather(asking, *ends, return_exceptions=True)
 
     async def report(self, request: Request) -> Response:
         told = await _read(request, bodies.Report)

@@ -96,3 +96,14 @@ def test_pages_of_a_routers_load_are_shown_and_notes_follow(file: Path) -> None:
     file.write_text("replicas:\n- {name: r, url: 'http://r', load_from: ['http://a:1', 'http://a:1']}\n")
     answer = runner.invoke(cli.app, ["config", "check", str(file)])
     assert answer.stderr == f"{file}:2: replicas[0].load_from: names http://a:1 twice; its load would count double\n"
+
+
+def test_quotas_are_listed_and_mistakes_in_them_are_named(file: Path) -> None:
+    file.write_text("governor:\n  targets:\n    github: {profile: github}\n")
+    assert "  quotas       github" in runner.invoke(cli.app, ["config", "check", str(file)]).stdout.splitlines()
+    file.write_text("governor:\n  targets:\n    github: {profile: github, limits: {corr: 15000}}\n")
+    answer = runner.invoke(cli.app, ["config", "check", str(file)])
+    assert answer.exit_code == 1
+    assert "'corr'" in answer.stderr
+    file.write_text("governor:\n  cascade:\n    workflows: {w: {a: [b], b: [a]}}\n")
+    assert "go in a circle" in runner.invoke(cli.app, ["config", "check", str(file)]).stderr

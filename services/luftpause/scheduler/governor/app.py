@@ -8,6 +8,8 @@ from msgspec import Struct
 from luftpause.kit.auth import Tokens
 from luftpause.kit.clock import Clock, monotonic
 from luftpause.kit.config import Config
+from luftpause.kit.errors import ConfigError
+from luftpause.kit.logs import Log
 from luftpause.scheduler.governor.host import Governor
 from luftpause.scheduler.governor.ledger_file import Found, Keeper, LedgerFile
 from luftpause.scheduler.governor.local import LocalPort
@@ -21,9 +23,11 @@ from luftpause.scheduler.quota.events import TargetConfigured, TargetRemoved
 from luftpause.scheduler.quota.model import State
 from luftpause.scheduler.quota.specs import TargetSpec
 
+log = Log("governor")
+
 
 class Governing(Struct, frozen=True):
-    """A governor. `configure` gives it the targets of another configuration; raises ConfigError. `metrics` is what it shows."""
+    """A governor. `configure` gives it the targets of another configuration, unless that has a mistake. `metrics` is what it shows."""
 
     governor: Governor
     port: LocalPort
@@ -58,7 +62,7 @@ def governing(config: Config, tokens: Tokens | None = None, *, clock: Clock = mo
     tasks = [governor.run, watch.run]
     if file is not None:
         tasks.append(Keeper(governor, file, seconds=own.state_seconds).run)
-    return Governing(governor, port, QuotaServer(port, tokens), QuotaMetrics(governor, tally), targets.configure, tuple(tasks))
+    return Governing(governor, port, QuotaServer(port, tokens), QuotaMetrics(governor, tally), targets.follow, tuple(tasks))
 
 
 def _found(file: LedgerFile | None, state: State) -> Found:
@@ -76,8 +80,15 @@ class _Targets:
         self._learning_seconds = learning_seconds
         self._told: dict[str, TargetSpec] = {}
 
+    def follow(self, config: Config) -> None:
+        """As `configure`; a mistake goes to the log, and what was configured before stays."""
+        try:
+            self.configure(config)
+        except ConfigError as error:
+            log.warning("the new quotas have a mistake; those of before hold", problem=error.message)
+
     def configure(self, config: Config) -> None:
-        """Targets that have changed keep their ledgers; those that are gone are forgotten, also those of the file."""
+        """Raises ConfigError. Targets that have changed keep their ledgers; those that are gone are forgotten, also those of the file."""
         specs = {spec.name: spec for spec in specs_of(config.governor, config.replicas)}
         for name in sorted(self._governor.state.targets.keys() - specs.keys()):
             self._told.pop(name, None)

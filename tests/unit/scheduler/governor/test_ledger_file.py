@@ -169,3 +169,12 @@ async def test_a_disk_that_takes_nothing_is_told_once(
     await asyncio.gather(keeping, return_exceptions=True)
     assert caplog.text.count("can't be written") == 1
     assert [each.fields["problem"] for each in caplog.records] == ["No space left on device"]  # type: ignore[attr-defined]
+
+
+async def test_new_quotas_with_a_mistake_are_not_taken(caplog: pytest.LogCaptureFixture) -> None:
+    quotas = governing(config(None))
+    quotas.configure(config(None, few={**FEW, "limits": {"requsts": 5}}))
+    assert "the new quotas have a mistake; those of before hold" in caplog.text
+    assert quotas.governor.state.targets["few"].scopes["requests"].limit == 3
+    quotas.configure(config(None, other=FEW))
+    assert set(quotas.governor.state.targets) == {"other"}
