@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from luftpause import __version__
 from tests.support.fake_scheduler import FakeScheduler, hold_all, place_soon, replica
 from tests.support.plane import BODY, STREAM_BODY, Client, client_of, get, post, running_plane
 from tests.support.raw_engine import Talk, chunked, json_answer, raw_engine
@@ -41,7 +42,8 @@ async def test_a_request_cut_anywhere_is_served(size: int) -> None:
                 await in_pieces(client, head.encode() + b"content-length: %d\r\n\r\n" % len(BODY) + BODY, size)
                 assert (await client.answer()).body == GOOD
                 await in_pieces(client, get("/health"), size)
-                assert (await client.answer("GET")).body == b'{"status":"ok"}'
+                answer = json.loads((await client.answer("GET")).body)
+                assert answer == {"status": "ok", "service": "dataplane", "version": __version__}
     assert [talk.body for talk in engine.talks] == [BODY] * 4
     assert all(b"upgrade" not in talk.head.lower() for talk in engine.talks)
 
