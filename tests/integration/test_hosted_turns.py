@@ -16,8 +16,8 @@ from tests.support.processes import Process, running
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]
 Json = dict[str, Any]
-TEN_IN_TWO_SECONDS = ("--family", "copilot", "--quota", "10000", "--per-minute", "10", "--penalty-seconds", "15", "--speed", "30")
-SCOPES = [{"name": "requests", "kind": "fixed", "limit": 10, "window_seconds": 2}]
+TEN_A_SECOND = ("--family", "copilot", "--quota", "10000", "--per-minute", "10", "--penalty-seconds", "15", "--speed", "60")
+SCOPES = [{"name": "requests", "kind": "fixed", "limit": 10, "window_seconds": 1}]
 
 
 @contextlib.asynccontextmanager
@@ -60,7 +60,7 @@ async def counted(client: httpx.AsyncClient, provider: Process) -> Json:
 
 @pytest.mark.parametrize("one_process", [False, True])
 async def test_thirty_turns_on_ten_requests_a_window_lose_nothing_and_see_no_refusal(tmp_path: Path, one_process: bool) -> None:
-    async with running("fake-provider", "--port", "0", *TEN_IN_TWO_SECONDS, folder=tmp_path) as provider:
+    async with running("fake-provider", "--port", "0", *TEN_A_SECOND, folder=tmp_path) as provider:
         replica = {"url": provider.at["http"], "quota": {"profile": "auto", "scopes": SCOPES}}
         async with plane(tmp_path, replica, one_process=one_process) as base, httpx.AsyncClient(trust_env=False, timeout=90) as client:
             answers = await asyncio.gather(*(ask(client, base, number, caller=f"agent-{number % 4}") for number in range(30)))
@@ -73,7 +73,7 @@ async def test_thirty_turns_on_ten_requests_a_window_lose_nothing_and_see_no_ref
 
 
 async def test_a_limit_that_nobody_told_is_learned_from_refusals_that_no_client_sees(tmp_path: Path) -> None:
-    async with running("fake-provider", "--port", "0", *TEN_IN_TWO_SECONDS, folder=tmp_path) as provider:
+    async with running("fake-provider", "--port", "0", *TEN_A_SECOND, folder=tmp_path) as provider:
         replica = {"url": provider.at["http"], "quota": {"profile": "auto"}}
         async with plane(tmp_path, replica) as base, httpx.AsyncClient(trust_env=False, timeout=90) as client:
             answers = await asyncio.gather(*(ask(client, base, number, caller=f"agent-{number % 4}") for number in range(14)))
@@ -81,18 +81,6 @@ async def test_a_limit_that_nobody_told_is_learned_from_refusals_that_no_client_
     assert Counter(answer.status_code for answer in answers) == {200: 14}
     assert sum(seen["refused"].values()) > 0, "the limit was met"
     assert seen["taken"] == 14
-
-
-async def test_where_refusals_pass_the_client_gets_the_engines_own(tmp_path: Path) -> None:
-    async with running("fake-provider", "--port", "0", *TEN_IN_TWO_SECONDS, "--refusal-status", "429", folder=tmp_path) as provider:
-        replica = {"url": provider.at["http"], "quota": {"profile": "auto"}, "on_limit": "pass"}
-        async with plane(tmp_path, replica) as base, httpx.AsyncClient(trust_env=False, timeout=90) as client:
-            answers = await asyncio.gather(*(ask(client, base, number) for number in range(12)))
-    refusals = [answer for answer in answers if answer.status_code != 200]
-    assert refusals
-    for answer in refusals:
-        assert answer.status_code == 429
-        assert "x-luftpause-replica" in answer.headers, "it is the engine's"
 
 
 async def test_a_wait_that_is_too_long_gives_the_engines_refusal_at_once(tmp_path: Path) -> None:
@@ -105,6 +93,6 @@ async def test_a_wait_that_is_too_long_gives_the_engines_refusal_at_once(tmp_pat
     assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
     engines, ours = answers[3], answers[4]
     assert int(engines.headers["retry-after"]) > 5
-    assert json.loads(engines.text)["error"].get("code") != "quota_wait_too_long"
+    assert "quota_wait_too_long" not in engines.text
     assert int(ours.headers["retry-after"]) > 5
     assert json.loads(ours.text)["error"]["code"] == "quota_wait_too_long"
