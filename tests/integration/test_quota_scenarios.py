@@ -13,6 +13,9 @@ import httpx
 import pytest
 import yaml
 
+from luftpause.scheduler.governor.ledger_file import LedgerFile
+from luftpause.scheduler.quota import core
+from luftpause.scheduler.quota.model import Settings
 from tests.support.processes import Process, running
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]
@@ -185,7 +188,7 @@ CAPACITY = 4
 
 
 class Slots:
-    """Who uses a slot now, as the agents themselves know it."""
+    """How many use a slot now, as those that are alive know it."""
 
     def __init__(self) -> None:
         self.used = 0
@@ -223,11 +226,9 @@ class Agents:
         answer = await self.reserve(number)
         if answer is None or answer.status_code != 200:
             return
+        if number % 10 == 3:
+            return  # vanishes with its lease
         self.slots.take()
-        if number % 10 == 3:  # vanishes with its lease
-            await asyncio.sleep(LEASE_SECONDS)
-            self.slots.used -= 1
-            return
         await asyncio.sleep(0.02)
         self.slots.give()
         lease = {"lease": answer.json()["lease"], "fence": answer.json()["fence"]}
@@ -256,7 +257,7 @@ async def test_slots_of_agents_that_vanish_come_back_while_traffic_goes_on(tmp_p
                 await planes[1].ended()
             await asyncio.sleep(0.02)
         await asyncio.wait_for(asyncio.gather(*traffic), SECONDS)
-        assert agents.slots.most <= CAPACITY + 1  # an agent's own count of a lease ends a moment after the lease
+        assert agents.slots.most <= CAPACITY + 1  # one may hear of its grant, on a busy machine, when its lease is over
         assert agents.slots.served >= 60  # traffic never stopped
         await until(lambda: _is_free(client, scheduler))  # what vanished was freed by its lease, not by a restart
         for _ in range(CAPACITY):
@@ -296,8 +297,7 @@ async def test_what_was_used_is_known_after_the_scheduler_was_killed(tmp_path: P
             assert (await ask("reserve", lease=f"call-{number}")).status_code == 200
         waiting = asyncio.create_task(ask("reserve", waitMs=60_000))
         await until(lambda: _is_waiting(client, plane))
-        saved = (tmp_path / "quota.bin").stat().st_mtime_ns
-        await until(lambda: _truth((tmp_path / "quota.bin").stat().st_mtime_ns >= saved))
+        await until(lambda: _truth(leases_in(tmp_path / "quota.bin") == 3))
         scheduler.kill()
         answer = await asyncio.wait_for(waiting, SECONDS)
         assert (answer.status_code, answer.json()["error"]["code"], answer.headers["retry-after"]) == (503, "governor_unavailable", "1")
@@ -311,6 +311,12 @@ async def test_what_was_used_is_known_after_the_scheduler_was_killed(tmp_path: P
             assert (await ask("reserve")).status_code == 429
             view = json.loads((await client.get(plane.at["http"] + "/v1/quota")).content)["targets"][0]
             assert view["leases"]["out"] == 3
+
+
+def leases_in(path: Path) -> int:
+    """How many leases the ledger file has."""
+    targets = LedgerFile(path).read(core.initial(Settings(), 0.0)).state.targets
+    return len(targets["api"].leases) if "api" in targets else 0
 
 
 async def _is_waiting(client: httpx.AsyncClient, plane: Process) -> bool:
