@@ -32,6 +32,8 @@ from luftpause_bench.quota.workload import GITHUB, Scene, smaller
 from luftpause_bench.report import Bound, Report, at_least, at_most, describe_versions, finish
 
 SPEED: Final = 30.0
+MINUTES: Final = 5.0
+LITELLM: Final = "LiteLLM Router"
 TIMES: Final = 10  # smaller than the incident
 WAIT_SECONDS: Final = 86_400.0
 LIMITS: Final = httpx.Limits(max_connections=200, max_keepalive_connections=200, keepalive_expiry=2)
@@ -140,7 +142,7 @@ def main_real(options: argparse.Namespace, policies: Sequence[str]) -> int:
     of = {(scene.name, policy): [figures] for policy, figures in found.items()}
     parameters = {"minutes": options.minutes, "speed": SPEED, "at_once": options.at_once, "governor": section(GOVERNOR)}
     versions = describe_versions("httpx", "tenacity", "openai", "litellm")
-    part = options.quick or GOVERNOR not in found
+    part = options.quick or options.minutes < MINUTES or set(policies) < {GOVERNOR, ARTICLE, *CLIENTS} - {LITELLM}
     report = Report(
         "quota_http",
         SIMULATED,

@@ -108,3 +108,4 @@ def _bars(axes: "Axes", names: Sequence[str], values: Sequence[float], label: st
     axes.set_xlabel(label, fontsize=8)
     if log:
         axes.set_xscale("log")
+        axes.set_xlim(0.1, 10_000)
