@@ -23,6 +23,7 @@ from luftpause.runtime.journal import Journal
 from luftpause.runtime.journal_lines import Entry, decode, encode
 from luftpause.runtime.ports import Json, ModelAnswer, ModelCall, ModelTurn, RunState, ServiceClass, SpawnRequest, ToolResult
 from luftpause.runtime.runs import RunService
+from luftpause.runtime.tally import RunTally
 from tests.support.agents import CountingTools, ScriptedModel, calls, spec, text
 
 TOOLS = {each.name: each for each in (spec("lookup"), spec("safe", read_only=True), spec("delete", destructive=True))}
@@ -61,14 +62,19 @@ def over(run: Run) -> Any:
 @given(st.data(), st.integers(0, 5), st.booleans(), st.none() | st.integers(1, 300))
 @settings(max_examples=150)
 def test_the_fold_of_the_journal_is_the_live_run(data: st.DataObject, budget: int, parallel: bool, tokens: int | None) -> None:
-    """A whole life with restarts and decisions at any moment; after every commit the lines read back are folded anew."""
+    """A whole life with restarts and decisions at any moment; after every commit the lines read back are folded anew.
+
+    What is counted of it for Prometheus adds up to what the run itself says.
+    """
     lines: list[bytes] = []
     run: Run | None = None
+    tally = RunTally(lambda tool: "server" if tool in TOOLS else "")
 
     def record(event: Event) -> list[Any]:
         nonlocal run
         now = Circumstances(1.0, 1.0, lambda tool: tool in TOOLS and TOOLS[tool].read_only, over)
         made = commit(run, event, now)
+        tally(run, made.events, made.run)
         run = made.run
         lines.extend(encode("run_1", len(lines) + index, each) for index, each in enumerate(made.events))
         entries = [decode(line[:-1]) for line in lines]
@@ -107,6 +113,20 @@ def test_the_fold_of_the_journal_is_the_live_run(data: st.DataObject, budget: in
     assert run.tool_calls <= budget
     assert run.turns <= budget + 1
     assert run.failed_tool_calls <= run.tool_calls
+    adds_up(tally, run)
+
+
+def adds_up(tally: RunTally, run: Run) -> None:
+    outcomes: Counter[str] = Counter()
+    for (_, outcome), count in tally.tool_calls.series().items():
+        outcomes[outcome] += int(count)
+    assert outcomes.total() == run.tool_calls
+    assert outcomes.total() - outcomes["ok"] - outcomes["cancelled"] == run.failed_tool_calls
+    assert sum(tally.turns.series().values()) == run.turns
+    assert tally.tokens.value(("batch", "prompt")) == run.prompt_tokens
+    assert tally.ended.value(("batch", run.state.value.lower())) == 1
+    assert sum(tally.budgets.series().values()) == (run.exceeded is not None)
+    assert (+tally.runs, tally.pending_approvals) == ({("batch", run.state.value.lower()): 1}, 0)
 
 
 # ---- a crash after every event ------------------------------------------------------------------------------------

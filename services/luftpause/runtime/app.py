@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from prometheus_client.process_collector import ProcessCollector
+
 from luftpause.kit import auth
 from luftpause.kit import serve as kit
 from luftpause.kit.config import Config
@@ -13,6 +15,7 @@ from luftpause.kit.logs import Log
 from luftpause.runtime.gate import Gate
 from luftpause.runtime.journal import Journal
 from luftpause.runtime.mcp_tools.sessions import LiveSessions
+from luftpause.runtime.metrics import RuntimeMetrics
 from luftpause.runtime.model_client import DataplaneClient
 from luftpause.runtime.quota_client import DataplaneQuotas
 from luftpause.runtime.runs import RunService
@@ -65,9 +68,10 @@ async def _serve(config: Config, announce: Path | None, asked: asyncio.Event) ->
         Tools(own) as tools,
         RunService(own, model, tools, journal, owner_lives=sessions.lives) as runs,
         serving(
-            own, runs, runs.everything, tools, sessions, sock, _gate(config, tokens), request_state_key(own.state), model, quotas
+            own, runs, runs.everything, tools, sessions, sock, _gate(config, tokens), request_state_key(own.state), model, quotas,
+            collectors=(RuntimeMetrics(runs.tally, tools, journal), ProcessCollector(registry=None)),
         ) as http,
-    ):
+    ):  # fmt: skip
         url = kit.url_of(sock)
         kit.announce(announce, {"http": url, "mcp": f"{url}/mcp"})
         _log.info("listening", mcp=f"{url}/mcp")

@@ -73,6 +73,10 @@ class Journal:
         return self._writer is not None and self._writer.short
 
     @property
+    def size_bytes(self) -> int:
+        return self._file.end
+
+    @property
     def waiting(self) -> bool:
         """Do runs wait for room on the disk?"""
         return self._writer is not None and self._writer.waiting

@@ -1,35 +1,44 @@
-"""What does the runtime answer over plain HTTP: is it well, and which runs are there?"""
+"""What does the runtime answer over plain HTTP: is it well, which runs are there, and what has it counted?"""
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import orjson
+from prometheus_client.registry import Collector
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from luftpause import __version__
+from luftpause.kit import metrics
 from luftpause.kit.errors import error_body
-from luftpause.runtime.gate import principal_of
+from luftpause.runtime.gate import METRICS, principal_of
 from luftpause.runtime.ports import Amounts, Budget, Costs, Json, RunView, Toolbox
 
 JSON: Final = "application/json"
 
 
 class Pages:
-    """`GET /health` and `GET /status`; `runs` gives those of a principal, or all ("")."""
+    """`GET /health`, `/status` and `/metrics`; `runs` gives those of a principal, or all (""); `collectors` are what `/metrics` shows."""
 
-    def __init__(self, runs: Callable[[str], Sequence[RunView]], toolbox: Toolbox) -> None:
+    def __init__(
+        self, runs: Callable[[str], Sequence[RunView]], toolbox: Toolbox, collectors: Sequence[Collector] = ()
+    ) -> None:  # fmt: skip
         self._runs = runs
         self._toolbox = toolbox
+        self._collectors = collectors
         self._pages: dict[str, Callable[[str], Json]] = {"/health": self._health, "/status": self._status}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         page = self._pages.get(scope["path"])
-        if page is None:
-            known = ", ".join(["/mcp", *self._pages])
+        if page is None and scope["path"] != METRICS:
+            known = ", ".join(["/mcp", *self._pages, METRICS])
             response = _refused(404, "not_found", f"there is nothing at {scope['path']}; there are {known}")
         elif scope["method"] not in {"GET", "HEAD"}:
             response = _refused(405, "method_not_allowed", f"{scope['path']} takes GET only", {"allow": "GET, HEAD"})
+        elif page is None:
+            body, kind = await metrics.page(self._collectors, Headers(scope=scope).get("accept", ""))
+            response = Response(body, headers={"content-type": kind, "cache-control": "no-store"})
         else:
             response = Response(orjson.dumps(page(principal_of(scope))), media_type=JSON)
         await response(scope, receive, send)

@@ -1,19 +1,21 @@
 """How does what happened to a run get on disk before anybody sees it?"""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from luftpause.kit.clock import Clock
 from luftpause.runtime.core.advance import finished
 from luftpause.runtime.core.budgets import Passed
-from luftpause.runtime.core.commit import Circumstances, commit
+from luftpause.runtime.core.commit import Circumstances, Commit, commit
 from luftpause.runtime.core.events import BudgetUsed, Event, Finished
 from luftpause.runtime.core.model import Run
 from luftpause.runtime.entries import Effects, Entry
 from luftpause.runtime.journal import Journal
 from luftpause.runtime.ports import RunState, Toolbox
+
+Observer = Callable[[Run | None, Sequence[Event], Run], None]
 
 
 class Over(Exception):  # noqa: N818  (no fault: somebody else ended the run)
@@ -23,7 +25,8 @@ class Over(Exception):  # noqa: N818  (no fault: somebody else ended the run)
 class Recorder:
     """Absorbs events into entries and journals them.
 
-    `on_end` is called when a run's end is on disk; `on_exceeded` when a run has used up the budget of this entry.
+    `on_end` is called when a run's end is on disk; `on_exceeded` when a run has used up the budget of this entry; `observer` of all that
+    is on disk: the run before (None: there was none), the events, the run after.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class Recorder:
         wall: Callable[[], float],
         on_end: Callable[[Entry], None],
         on_exceeded: Callable[[Entry, Passed], None],
+        observer: Observer,
     ) -> None:
         self.stopping = False
         self._journal = journal
@@ -43,6 +47,7 @@ class Recorder:
         self._wall = wall
         self._on_end = on_end
         self._on_exceeded = on_exceeded
+        self._observer = observer
 
     async def record(self, entry: Entry, event: Event) -> Effects:
         """The effects that follow; all is on disk, so they may be carried out. Raises Over."""
@@ -89,14 +94,16 @@ class Recorder:
             entry.counting_since = None  # nothing can ever run under it again
         elif entry.counting_since is not None and any(isinstance(each, BudgetUsed) for each in made.events):
             entry.counting_since = now
-        done.add_done_callback(lambda future: self._on_disk(entry, made.run, future))
+        done.add_done_callback(lambda future: self._on_disk(entry, run, made, future))
         for above, limit in passed:
             self._on_exceeded(above, limit)
         return made.effects, done
 
-    def _on_disk(self, entry: Entry, run: Run, done: asyncio.Future[None]) -> None:
+    def _on_disk(self, entry: Entry, before: Run | None, made: Commit, done: asyncio.Future[None]) -> None:
         if done.cancelled() or done.exception() is not None:
             return  # whoever awaits it hears of it
+        run = made.run
+        self._observer(before, made.events, run)
         had, waited = entry.ended, entry.shown.waiting if entry.shown is not None else ()
         entry.shown = run
         if run.waiting != waited or (run.state.ended and not had):

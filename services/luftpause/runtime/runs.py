@@ -22,11 +22,13 @@ from luftpause.runtime.entries import Effects, Entry, barred, subtree
 from luftpause.runtime.housekeeping import Housekeeping
 from luftpause.runtime.journal import Journal
 from luftpause.runtime.loop import Loop, Sleep
+from luftpause.runtime.metrics import CountingModel
 from luftpause.runtime.ports import Decided, Decision, ModelClient, RunState, RunView, ServiceClass, SpawnRequest, Toolbox
 from luftpause.runtime.recorder import Over, Recorder
 from luftpause.runtime.refusals import bad_argument, stopping, too_many_runs
 from luftpause.runtime.register import Register
 from luftpause.runtime.spawning import check_request, created
+from luftpause.runtime.tally import UNKNOWN, RunTally
 
 STOP_SECONDS: Final = 2.0  # for tools that don't listen when they are cancelled
 
@@ -61,11 +63,14 @@ class RunService:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tools_ready: asyncio.Task[None] | None = None
         self._models = Models(model, config.default_model)
-        self._recorder = Recorder(journal, tools, clock=clock, wall=wall, on_end=self._on_end, on_exceeded=self._on_exceeded)
+        self.tally = RunTally(lambda tool: found.server if (found := tools.tools().get(tool)) else UNKNOWN)
+        self._recorder = Recorder(
+            journal, tools, clock=clock, wall=wall, on_end=self._on_end, on_exceeded=self._on_exceeded, observer=self.tally
+        )
         self._budgets = Budgets(self._recorder, self._stop, clock, later)
-        self._loop = Loop(config, model, tools, self._recorder.record, clock, sleep)
+        self._loop = Loop(config, CountingModel(model, self.tally.failed), tools, self._recorder.record, clock, sleep)
         self._house = Housekeeping(
-            model, journal, self._runs.entries, self._runs.drop, retention_seconds=config.retention_seconds, clock=clock, wall=wall
+            model, journal, self._runs.entries, self._drop, retention_seconds=config.retention_seconds, clock=clock, wall=wall
         )
 
     # ---- life -----------------------------------------------------------------------------------------------------
@@ -74,6 +79,8 @@ class RunService:
         """Read the journal and take unfinished runs up again. Raises LuftpauseError."""
         loaded = await self._journal.load()
         self._runs.take(loaded)
+        for entry in self._runs:
+            self.tally.took(entry.run)
         unfinished = [entry for entry in self._runs if not entry.ended]
         self._unfinished = len(unfinished)
         if self._runs.entries:
@@ -307,6 +314,11 @@ class RunService:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # whoever awaits it hears of it
+
+    def _drop(self, handle: str) -> None:
+        """A run whose retention is over."""
+        self.tally.dropped(self._runs.entries[handle].run)
+        self._runs.drop(handle)
 
     def _forget(self, entry: Entry) -> None:
         """A run that could not be created."""

@@ -10,6 +10,7 @@ from typing import Final
 
 import uvicorn
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from luftpause.kit.clock import monotonic
@@ -38,16 +39,19 @@ async def serving(
     key: bytes | None = None,
     joins: Joins | None = None,
     quotas: Quotas | None = None,
+    *,
+    collectors: Sequence[Collector] = (),
 ) -> AsyncGenerator[asyncio.Task[None]]:
     """Serves on `sock` within the block; yields the task, which ends only if serving broke. Without a gate everybody may call.
 
-    `key` seals what clients bring back with answers; without one a new one does, and a restart loses their questions.
+    `key` seals what clients bring back with answers; without one a new one does, and a restart loses their questions. `collectors` are what
+    `/metrics` shows.
 
     Leaving the block: no new requests, open calls answer at once, streams end; all within half of `stop_grace_seconds`.
     """
     stopping = asyncio.Event()
     server = build_server(config, runs, toolbox, stopping, key or secrets.token_bytes(32), joins, quotas)
-    pages = Pages(lambda principal: runs.views(owner_name(principal)) if principal else all_runs(), toolbox)
+    pages = Pages(lambda principal: runs.views(owner_name(principal)) if principal else all_runs(), toolbox, collectors)
     async with serving_mcp(config, build_sessions(config, server), pages, sessions, sock, stopping, gate) as task:
         yield task
 
