@@ -89,7 +89,13 @@ class Oracle:
         if probing and sum(lease.probe and lease.episode == b.episode for lease in self.leases) >= self.settings.probes_max:
             return True
         learned = not probing and b.rate < inf and min(max(1.0, b.rate), b.tokens + (self.now - b.tokens_at) * b.rate) < 1 - NEAR
-        return learned or (not probing and flying >= b.window) or flying >= b.in_flight_max or (self.sequential and flying > 0)
+        return learned or (not probing and flying >= b.window) or flying >= self.at_once(flying) or (self.sequential and flying > 0)
+
+    def at_once(self, flying: int) -> float:
+        """The learned most in flight; it rises by one where it has been full long enough."""
+        b = self.t.breaker
+        rises = flying >= b.in_flight_max and self.now - b.risen_at >= self.settings.concurrency_step_seconds
+        return min(b.in_flight_max + 1, b.in_flight_stated) if rises else b.in_flight_max
 
     def out(self, name: str) -> float:
         return sum(dict(lease.cost).get(name, 0.0) for lease in self.leases)
