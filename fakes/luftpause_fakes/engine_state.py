@@ -20,6 +20,7 @@ from luftpause_fakes.engine_options import EngineOptions
 Json = dict[str, Any]
 NAMES_MAX = 10_000  # header names, run ids and tasks that are counted
 RESPONSES_MAX = 1_000  # that are kept
+TRACES_MAX = 64  # of the newest turns
 LOOKS_MAX = 10_000  # at gauges that are told late
 
 
@@ -55,6 +56,7 @@ class EngineState:
         self.seen = Seen()
         self.headers: Counter[str] = Counter()
         self.run_ids: Counter[str] = Counter()
+        self.traceparents: deque[str] = deque(maxlen=TRACES_MAX)
         self._boot = secrets.token_hex(4)
         self._numbers = 0
         self._frozen = (0, 0)
@@ -90,6 +92,8 @@ class EngineState:
             _count(self.headers, name)
         if run_id := request.headers.get("x-luftpause-run-id"):
             _count(self.run_ids, run_id)
+        if traceparent := request.headers.get("traceparent"):
+            self.traceparents.append(traceparent)
 
     def note_load(self) -> None:
         gauges = self.host.engine.gauges()
@@ -143,6 +147,7 @@ class EngineState:
             "engine": msgspec.to_builtins(self.host.engine.counters),
             "headers": dict(self.headers),
             "run_ids": dict(self.run_ids),
+            "traceparents": list(self.traceparents),
             "faults": msgspec.to_builtins(self.faults),
         }
 

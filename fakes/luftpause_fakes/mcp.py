@@ -38,8 +38,8 @@ def mcp_server(tools: Tools) -> Server[dict[str, object]]:
         end = start + (tools.options.page_size or len(TOOLS))
         return types.ListToolsResult(tools=list(TOOLS[start:end]), next_cursor=str(end) if end < len(TOOLS) else None)
 
-    async def call_tool(_: ServerRequestContext[dict[str, object]], params: types.CallToolRequestParams) -> types.CallToolResult:
-        return await tools.call(params.name, params.arguments or {})
+    async def call_tool(context: ServerRequestContext[dict[str, object]], params: types.CallToolRequestParams) -> types.CallToolResult:
+        return await tools.call(params.name, params.arguments or {}, str((context.meta or {}).get("traceparent") or ""))
 
     return Server(
         "luftpause-fake-mcp", version=__version__, title="luftpause fake MCP server", on_list_tools=list_tools, on_call_tool=call_tool

@@ -1,7 +1,7 @@
 """Which tools does the fake MCP server offer, and what does a call do?"""
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAW
 CALLS_MAX = 100_000  # distinct calls that are counted
 NOTES_MAX = 10_000
 PROBLEMS_MAX = 5
+TRACES_MAX = 64
 
 
 class McpOptions(Struct, frozen=True):
@@ -43,6 +44,7 @@ class Tools:
         self.calls: Counter[tuple[str, str]] = Counter()  # finished, by tool and arguments
         self.recorded: list[str] = []
         self.deleted: list[str] = []
+        self.traceparents: deque[str] = deque(maxlen=TRACES_MAX)  # of the newest calls
         self._flaky: Counter[str] = Counter()
         self._do: dict[str, Callable[[Json], Awaitable[types.CallToolResult]]] = {
             "lookup": self._lookup,
@@ -55,8 +57,10 @@ class Tools:
             "add": self._add,
         }
 
-    async def call(self, name: str, arguments: Json) -> types.CallToolResult:
+    async def call(self, name: str, arguments: Json, traceparent: str = "") -> types.CallToolResult:
         """The result, an error result for bad arguments and unknown tools; only cancellation raises."""
+        if traceparent:
+            self.traceparents.append(traceparent)
         tool = next((tool for tool in TOOLS if tool.name == name), None)
         if tool is None:
             return text(f"unknown tool {name!r}; there are {', '.join(sorted(self._do))}", failed=True)
@@ -88,6 +92,7 @@ class Tools:
             ],
             "recorded": self.recorded,
             "deleted": self.deleted,
+            "traceparents": list(self.traceparents),
         }
 
     def reset(self) -> None:

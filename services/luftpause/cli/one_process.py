@@ -20,7 +20,7 @@ from luftpause.dataplane.ledger import Ledger
 from luftpause.dataplane.ledger_link import LedgerLink
 from luftpause.dataplane.metrics import LinkMetrics
 from luftpause.dataplane.turns import Ask, Kind, Lease, ReturnReason, TurnClass, Usage
-from luftpause.kit import protocol, serve
+from luftpause.kit import protocol, serve, tracing
 from luftpause.kit.clock import Clock, monotonic
 from luftpause.kit.config import Config
 from luftpause.kit.config_watch import Watcher
@@ -52,9 +52,12 @@ async def run(config: Config, *, announce: Path | None = None, watcher: Watcher 
     async with contextlib.AsyncExitStack() as stack:
         stop = await stack.enter_async_context(serve.stop_signals())
         follow = await stack.enter_async_context(scheduler_app.following(watcher, stop))
+        tracer = tracing.from_environment("dataplane")
+        await stack.enter_async_context(tracing.stopped(tracer))
         scheduler = await stack.enter_async_context(scheduler_app.running(config))
         link = InProcessLink(config.dataplane.name, scheduler.host, scheduler.sessions, memory_seconds=config.dataplane.memory_seconds)
         plane = plane_of(config, link, LinkMetrics(link.ledger, lambda: scheduler.host.waiting), quotas=scheduler.governing.port)
+        plane.relay.tracer = tracer
         link.join()
         await plane.start()
         follow(scheduler)
@@ -197,7 +200,7 @@ class Words:
             turn_class=CLASSES[ask.turn_class], caller=ask.caller, run=run, parent=ask.parent, kind=KINDS[ask.kind], api=ask.api,
             tool_call_ids=ask.tool_call_ids, head_digest=ask.head_digest, previous_response=ask.previous_response,
             body_hash=ask.body_hash, arrived=arrived, without=tuple(without), principal=ask.principal, body_bytes=ask.body_bytes,
-            priority=ask.priority, answer_tokens_max=ask.answer_tokens_max,
+            priority=ask.priority, answer_tokens_max=ask.answer_tokens_max, traceparent=ask.traceparent,
         )  # fmt: skip
 
     def abandoned(self, turn: str, attempt: int) -> events.Event:

@@ -25,7 +25,7 @@ from luftpause.dataplane.relay import Relay
 from luftpause.dataplane.sweep import Sweep
 from luftpause.dataplane.turns import Scheduler
 from luftpause.dataplane.workers import OWN, Worker
-from luftpause.kit import auth
+from luftpause.kit import auth, tracing
 from luftpause.kit.config import Config, DataplaneConfig
 from luftpause.kit.errors import ConfigError
 from luftpause.kit.logs import Log
@@ -47,7 +47,8 @@ async def serve(config: Config, *, announce: Path | None = None, worker: Worker 
     link = SessionLink(config.dataplane, config.auth)
     quotas = RemotePort(config.dataplane.scheduler, config.auth)
     plane = plane_of(config, link, LinkMetrics(link.ledger, lambda: link.facts_waiting), worker, quotas=quotas)
-    async with stop_signals() as stop:
+    tracer = plane.relay.tracer = tracing.from_environment("dataplane")
+    async with stop_signals() as stop, tracing.stopped(tracer):
         session = asyncio.create_task(link.run())
         asking = asyncio.create_task(quotas.run())
         asked = asyncio.create_task(stop.asked.wait())

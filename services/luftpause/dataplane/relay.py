@@ -15,6 +15,7 @@ from luftpause.dataplane.turn import Turn
 from luftpause.dataplane.turns import Scheduler
 from luftpause.dataplane.upstream import Upstreams
 from luftpause.kit.config import DataplaneConfig
+from luftpause.kit.tracing import Tracer
 
 STOPPING = Rejection(503, "stopping", "this dataplane is being stopped; send the turn again", retry_after_s=1)
 
@@ -25,6 +26,7 @@ class Relay:
     def __init__(self, config: DataplaneConfig, scheduler: Scheduler, sweep: Sweep, key: bytes) -> None:
         self.config = config
         self.scheduler = scheduler
+        self.tracer: Tracer | None = None  # of turns; None: none is traced
         self.sweep = sweep
         self.key = key
         self.asks_usage = None if config.usage is None else config.usage == "ask"  # None: where the scheduler wants it

@@ -7,6 +7,8 @@ Facts of a turn, in this order: `ask`; for each place `started`, or `give_back` 
 import time
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from luftpause.dataplane.answer_head import AnswerHead
 from luftpause.dataplane.attempt import Attempt
 from luftpause.dataplane.digest import body_hash
@@ -17,6 +19,7 @@ from luftpause.dataplane.outgoing import body_for, engine_request
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import CLOSE
 from luftpause.dataplane.turn_ends import HELD, PLACED, SENT, TurnEnds
+from luftpause.dataplane.turn_span import TurnSpan, with_traceparent
 from luftpause.dataplane.turn_words import ask_of
 from luftpause.dataplane.turns import Placement, Refusal, ReturnReason
 from luftpause.kit import ids
@@ -57,6 +60,11 @@ class Turn(TurnEnds):
         self.relay.enter(self)
         if reading.stream and self.relay.config.hold_keepalive_s:
             self._early = Early(self, self._conn, self.relay.sweep.now, self.relay.config.hold_keepalive_s)
+        if self.relay.tracer is not None:
+            self._span = span = TurnSpan(self.relay.tracer, self.api, identity, reading.model, self.id)
+            identity = replace(identity, traceparent=span.header)
+            if b"traceparent" in self.relay.forwarded:
+                self._headers = with_traceparent(self._headers, span.header)
         most = answer_tokens_max(self._body) if self.relay.scheduler.hosted else 0
         ask = ask_of(
             self.api, identity, reading, turn=self.id, fresh_run=fresh_run, body_bytes=body_bytes, body_hash=hashed, answer_tokens_max=most
@@ -165,6 +173,8 @@ class Turn(TurnEnds):
             return
         attempt.tell_limits()
         self.relay.scheduler.failed(self.id, why, attempt.usage)
+        if self._span is not None:
+            self._span.failed(why)
         if passed:
             self._over()
             attempt.break_off()
@@ -185,6 +195,8 @@ class Turn(TurnEnds):
     def answered(self, status: int, seen: Observed) -> None:
         """The whole answer is here."""
         scheduler = self.relay.scheduler
+        if self._span is not None:
+            self._span.answered(status, seen)
         if not 200 <= status < 300:
             scheduler.failed(self.id, "engine_error", seen.usage)
         elif seen.error:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from luftpause.dataplane.attempt import Attempt
     from luftpause.dataplane.exchange import Client, Request
     from luftpause.dataplane.relay import Relay
+    from luftpause.dataplane.turn_span import TurnSpan
 
 
 class Stage(Enum):
@@ -35,7 +36,7 @@ class TurnEnds:
 
     __slots__ = (
         "_attempt", "_body", "_conn", "_died", "_early", "_headers", "_held_at", "_hold_reason", "_kept", "_lacks_usage", "_no_place",
-        "_placement", "_run", "_stage", "_target", "_unreachable", "api", "deadline", "hides_usage", "holds_limits", "id", "relay",
+        "_placement", "_run", "_span", "_stage", "_target", "_unreachable", "api", "deadline", "hides_usage", "holds_limits", "id", "relay",
         "stores", "told_first_token", "version",
     )  # fmt: skip
 
@@ -65,6 +66,7 @@ class TurnEnds:
         self._kept: tuple[AnswerHead, bytes] | None = None  # the last refusal by quota that was hidden
         self.stores = False  # the answer can be asked for later
         self.told_first_token = False
+        self._span: TurnSpan | None = None  # where turns are traced
         self.deadline = NEVER
 
     @abstractmethod
@@ -113,6 +115,8 @@ class TurnEnds:
 
     def _end_early(self, why: str) -> None:
         stage, attempt = self._stage, self._attempt
+        if self._span is not None:
+            self._span.failed(why)
         if stage is SENT and attempt is not None:
             attempt.tell_limits()
         self._over()
@@ -127,6 +131,9 @@ class TurnEnds:
         if self._stage is not NEW and self._stage is not OVER:
             self.relay.leave(self)
         self._stage = OVER
+        if self._span is not None:
+            self._span.end(self._run, self._placement)
+            self._span = None
         self._attempt = None  # it knows the turn: without this the two would wait for the garbage collector
         self._unhurried()
         self._quiet()
@@ -138,6 +145,8 @@ class TurnEnds:
     def reject(self, rejection: Rejection) -> None:
         """Answer with an error. Nothing of an engine's answer has gone on."""
         early = self._early
+        if self._span is not None:
+            self._span.failed(rejection.code, rejection.status)
         self._over()
         if early is not None and early.begun:
             early.fail(self.api.error_event(rejection))

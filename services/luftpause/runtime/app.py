@@ -7,7 +7,7 @@ from typing import Final
 
 from prometheus_client.process_collector import ProcessCollector
 
-from luftpause.kit import auth
+from luftpause.kit import auth, tracing
 from luftpause.kit import serve as kit
 from luftpause.kit.config import Config
 from luftpause.kit.errors import ConfigError
@@ -22,6 +22,7 @@ from luftpause.runtime.runs import RunService
 from luftpause.runtime.seal import request_state_key
 from luftpause.runtime.service import serving
 from luftpause.runtime.tools.toolbox import Tools
+from luftpause.runtime.traces import Traces
 
 NOW_SECONDS: Final = 0.8
 
@@ -61,12 +62,15 @@ async def _serve(config: Config, announce: Path | None, asked: asyncio.Event) ->
     sock = kit.listen(own.host, own.port, option="runtime.port")
     auth.warn_if_open(_log, own.host, tokens)
     sessions = LiveSessions(own.session_idle_seconds)
+    tracer = tracing.from_environment("runtime")
+    traces = Traces(tracer) if tracer is not None else None
     async with (
+        tracing.stopped(tracer),
         await Journal.open(own) as journal,
         DataplaneClient(own, token=token) as model,
         DataplaneQuotas(own, token=token) as quotas,
         Tools(own) as tools,
-        RunService(own, model, tools, journal, owner_lives=sessions.lives) as runs,
+        RunService(own, model, tools, journal, owner_lives=sessions.lives, traces=traces) as runs,
         serving(
             own, runs, runs.everything, tools, sessions, sock, _gate(config, tokens), request_state_key(own.state), model, quotas,
             collectors=(RuntimeMetrics(runs.tally, tools, journal), ProcessCollector(registry=None)),

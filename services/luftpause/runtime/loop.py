@@ -21,6 +21,7 @@ from luftpause.runtime.cpu_budget import CpuBudget
 from luftpause.runtime.entries import Effects, Entry
 from luftpause.runtime.ports import Json, ModelAnswer, ModelClient, ModelTurn, RunState, Toolbox, ToolResult, ToolSpec, TurnError
 from luftpause.runtime.recorder import ending
+from luftpause.runtime.traces import Traces
 
 Record = Callable[[Entry, Event], Awaitable[Effects]]
 Sleep = Callable[[float], Awaitable[None]]
@@ -35,8 +36,12 @@ log = Log("runtime")
 class Loop:
     """`record` journals an event; what it returns is to be done next, and is on disk already."""
 
-    def __init__(self, config: RuntimeConfig, model: ModelClient, tools: Toolbox, record: Record, clock: Clock, sleep: Sleep) -> None:
+    def __init__(
+        self, config: RuntimeConfig, model: ModelClient, tools: Toolbox, record: Record, clock: Clock, sleep: Sleep,
+        traces: Traces | None = None,
+    ) -> None:  # fmt: skip
         self._config = config
+        self._traces = traces
         self._model = model
         self._tools = tools
         self._record = record
@@ -91,7 +96,7 @@ class Loop:
         )
         while True:
             try:
-                return await self._model.ask(turn)
+                return await (self._model.ask(turn) if self._traces is None else self._traces.chat(self._model, created, turn))
             except TurnError as error:
                 failures, tries = failures + (not error.limited), tries + 1
                 wait = wait_seconds(
@@ -141,7 +146,10 @@ class Loop:
         arguments: Json = json.loads(call.arguments)
         called_at = self._clock()
         try:
-            result = await self._tools.call(call.name, arguments, entry.run.created.traceparent)
+            if self._traces is None:
+                result = await self._tools.call(call.name, arguments, entry.run.created.traceparent)
+            else:
+                result = await self._traces.execute_tool(self._tools, entry.run.created, call, arguments)
         except Exception as error:  # noqa: BLE001  (a tool never ends a run)
             log.error("the toolbox has a fault", run=entry.handle, tool=call.name, error=repr(error))  # noqa: TRY400  (no exception())
             result = ToolResult(f"Error: {error}" if str(error) else f"Error: {type(error).__name__}", failed=True)

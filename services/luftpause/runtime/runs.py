@@ -1,6 +1,7 @@
 """How does a runtime hold a thousand runs, and take them up again after a restart?"""
 
 import asyncio
+import contextvars
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from types import TracebackType
@@ -29,6 +30,7 @@ from luftpause.runtime.refusals import bad_argument, stopping, too_many_runs
 from luftpause.runtime.register import Register
 from luftpause.runtime.spawning import check_request, created
 from luftpause.runtime.tally import UNKNOWN, RunTally
+from luftpause.runtime.traces import Traces
 
 STOP_SECONDS: Final = 2.0  # for tools that don't listen when they are cancelled
 
@@ -51,6 +53,7 @@ class RunService:
         sleep: Sleep = asyncio.sleep,
         later: Later = later,
         owner_lives: Callable[[str], bool] = lambda _: True,
+        traces: Traces | None = None,
     ) -> None:
         """`owner_lives`: an owner that is gone (a session that ended) keeps nobody out."""
         self._config = config
@@ -68,7 +71,8 @@ class RunService:
             journal, tools, clock=clock, wall=wall, on_end=self._on_end, on_exceeded=self._on_exceeded, observer=self.tally
         )
         self._budgets = Budgets(self._recorder, self._stop, clock, later)
-        self._loop = Loop(config, CountingModel(model, self.tally.failed), tools, self._recorder.record, clock, sleep)
+        self._traces = traces
+        self._loop = Loop(config, CountingModel(model, self.tally.failed), tools, self._recorder.record, clock, sleep, traces)
         self._house = Housekeeping(
             model, journal, self._runs.entries, self._drop, retention_seconds=config.retention_seconds, clock=clock, wall=wall
         )
@@ -299,13 +303,16 @@ class RunService:
         run = entry.run
         self._unfinished -= 1
         why = {"error": run.text[:300]} if run.state is RunState.FAILED else {}
+        if self._traces is not None:
+            self._traces.ended(run)
         log.info("run ended", run=run.handle, state=run.state.value, turns=run.turns, tool_calls=run.tool_calls, **why)
         self._task(self._house.after_end(run.handle))
 
     # ---- small things ---------------------------------------------------------------------------------------------
 
     def _task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(work)
+        # In a context of its own: in that of the client's request the SDK would tell tools that they are called within that one.
+        task = asyncio.create_task(work, context=contextvars.Context())
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
         return task

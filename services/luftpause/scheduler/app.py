@@ -12,7 +12,7 @@ from msgspec import Struct
 from prometheus_client.process_collector import ProcessCollector
 from starlette.types import ASGIApp
 
-from luftpause.kit import auth, config_watch, control
+from luftpause.kit import auth, config_watch, control, tracing
 from luftpause.kit import serve as kit
 from luftpause.kit.clock import monotonic
 from luftpause.kit.config import Config, SchedulerConfig
@@ -35,6 +35,7 @@ from luftpause.scheduler.record import Recorder
 from luftpause.scheduler.server import SessionServer
 from luftpause.scheduler.tally import Tally
 from luftpause.scheduler.timeline import Timeline
+from luftpause.scheduler.traces import Admissions
 
 LISTEN_BACKLOG: Final = 128
 
@@ -118,9 +119,10 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
     recorder = Recorder(own.record, clear=own.record_clear, bytes_max=own.record_bytes_max) if own.record else None
     tally = Tally()
     timeline = Timeline(tally, state.started_at)
+    tracer = tracing.from_environment("scheduler")
+    observers = [tally, timeline, *([recorder.observe] if recorder else []), *([Admissions(tracer)] if tracer is not None else [])]
     host = Host(
-        decide, state, replicas=replicas.announced, garbage=garbage, inbox_events_max=own.inbox_events_max,
-        observers=(tally, timeline, recorder.observe) if recorder else (tally, timeline),
+        decide, state, replicas=replicas.announced, garbage=garbage, inbox_events_max=own.inbox_events_max, observers=observers
     )  # fmt: skip
     prober = Prober(host.post, period_seconds=own.probe_seconds, bytes_max=own.probe_bytes_max)
     host.probe = prober.now
@@ -131,7 +133,7 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
         quotas.governor, state=lambda: host.state, post=host.post, now=monotonic, lease_seconds=config.governor.lease_seconds
     )  # fmt: skip
     host.quotas = desk
-    async with contextlib.AsyncExitStack() as stack:
+    async with tracing.stopped(tracer), contextlib.AsyncExitStack() as stack:
         stack.callback(sock.close)
         stack.push_async_callback(prober.close)
         if recorder:

@@ -267,6 +267,7 @@ def _requested(fact: pb.Fact, dataplane: str, now: float) -> Event:
         body_bytes=asked.body_bytes,
         priority=asked.priority if asked.HasField("priority") else -1,
         answer_tokens_max=min(asked.answer_tokens_max, TOKENS_MAX),
+        traceparent=asked.traceparent,
     )
 
 

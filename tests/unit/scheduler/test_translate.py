@@ -32,7 +32,6 @@ NOT_FACTS = {"hello", "hello_part", "hello_end"}
 
 # Fields that the core does not decide on, so its events don't carry them.
 NOT_CARRIED = {
-    "turn_requested.traceparent",  # for spans
     "turn_returned.headers",  # for quotas
     "replica_suspected.reason",  # for a person who reads the wire
 }

@@ -22,7 +22,11 @@ def test_every_configuration_that_is_shown_is_right_and_holds_no_surprise(text: 
     path = tmp_path / "luftpause.yaml"
     path.write_text(text)
     config = load(path, {})
-    said = [note for note in notes(config, {"HOSTED_API_KEY": "k", "OPENAI_API_KEY": "k"}) if "takes any model" not in note and "is the sum of" not in note]
+    said = [
+        note
+        for note in notes(config, {"HOSTED_API_KEY": "k", "OPENAI_API_KEY": "k"})
+        if "takes any model" not in note and "is the sum of" not in note
+    ]
     assert said == []
 
 

@@ -91,6 +91,7 @@ class TurnRequested(Happened, frozen=True, gc=False):
     body_bytes: int = 0
     priority: int = -1  # claimed, for quotas: 0 to 2; -1: not stated
     answer_tokens_max: int = 0  # as the request limits it; 0: not stated
+    traceparent: str = ""  # of the trace that it belongs to; no rule hangs on it
 
 
 class TurnAbandoned(Happened, frozen=True, gc=False):
