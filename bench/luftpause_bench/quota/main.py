@@ -76,7 +76,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     made.add_argument("--kept", action="store_true", help="play nothing: show what was played before")
     made.add_argument("--real", action="store_true", help="the incident over HTTP with real processes, an hour in two minutes")
     made.add_argument("--minutes", type=float, help="of --real, for each policy: 5, or 0.5 with --quick")
-    made.add_argument("--at-once", type=int, default=8, metavar="N", help="of --real: so many policies beside each other; all by default")
+    made.add_argument("--at-once", type=int, default=16, metavar="N", help="of --real: so many policies beside each other; all by default")
     options = made.parse_args(arguments)
     options.minutes = options.minutes or (0.5 if options.quick else 5.0)
     options.seeds = options.seeds or (1 if options.quick else SEEDS)
