@@ -12,6 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 Series = tuple[str, tuple[tuple[str, str], ...]]
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "info": ("_info",), "histogram": ("_bucket", "_sum", "_count")}
+TYPES = {"counter", "gauge", "histogram", "summary"}  # promtool: no metric bears its type in its name
+UNITS = ("_seconds", "_bytes")  # that a histogram's name ends with
 UNITS_NOT_BASE = ("_ms", "_milliseconds", "_us", "_microseconds", "_minutes", "_hours", "_kilobytes", "_kb", "_percent")
 
 
@@ -27,6 +29,7 @@ class Page:
             self._check(family)
         assert len(self.values) <= series_max
         assert not openmetrics or text.endswith("# EOF\n")
+        self._check_heads(text)
 
     def sum(self, name: str, **labels: str) -> float:
         """All samples of this name with these labels."""
@@ -57,6 +60,10 @@ class Page:
         assert family.documentation.strip(), f"{name} has no HELP"
         assert not name.endswith(UNITS_NOT_BASE), f"{name}: base units"
         assert name.endswith("_total") is False
+        assert not any(f"{unit}_" in f"{name}_" for unit in UNITS_NOT_BASE), f"{name}: base units"
+        assert not TYPES & set(name.split("_")), f"{name} bears its type"
+        assert not name.endswith(("_bucket", "_count", "_sum")), f"{name}: that is a part of a histogram"
+        assert family.type != "histogram" or name.endswith(UNITS), f"{name}: a histogram's name ends with its unit"
         for sample in family.samples:
             assert sample.name.removeprefix(name) in SUFFIXES[family.type], f"{sample.name} in {name}"
             assert not math.isnan(sample.value), sample
@@ -68,6 +75,14 @@ class Page:
         assert len(shapes) <= 1, f"{name}: not all series have the same labels: {shapes}"
         if family.type == "histogram":
             self._check_histogram(family)
+
+    def _check_heads(self, text: str) -> None:
+        """Each family has one line of HELP and one of TYPE, before its samples."""
+        for kind in ("HELP", "TYPE"):
+            heads = Counter(line.split(" ", 3)[2] for line in text.splitlines() if line.startswith(f"# {kind} "))
+            assert not [name for name, count in heads.items() if count > 1]
+            bare = {name.removesuffix("_total").removesuffix("_info") for name in heads}
+            assert bare >= {name.removesuffix("_info") for name in self.families}, f"without {kind}: {self.families.keys() - bare}"
 
     @staticmethod
     def _check_histogram(family: Any) -> None:

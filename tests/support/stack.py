@@ -82,6 +82,7 @@ async def stack(
     tools: Sequence[str] = (),
     runtime: dict[str, Any] | None = None,
     scheduler: dict[str, Any] | None = None,
+    governor: dict[str, Any] | None = None,
 ) -> AsyncGenerator[Stack]:
     """Two fake engines, fake tools and the services, ready to answer; `engine` and `tools` are further options of the fakes."""
     fakes: list[Process] = []
@@ -92,6 +93,7 @@ async def stack(
         assert len(fakes) == len(commands), started
         whole = Stack(folder, fakes[:2], fakes[2], runtime or {})
         whole.config["scheduler"] |= scheduler or {}
+        whole.config["governor"] = governor or {}
         try:
             for name in ("scheduler", "dataplane", "runtime"):
                 await whole.start(name)
