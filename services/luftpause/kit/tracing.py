@@ -5,7 +5,7 @@
     … span.header goes on …
     span.set("gen_ai.usage.input_tokens", 7); span.end()
 
-A span that ends is put into a queue; a thread makes OpenTelemetry's spans of what is there and exports them. A collector that hangs,
+A span that ends is put into a queue; a thread packs what is there and sends it. A collector that hangs,
 refuses or is slow costs spans, never a turn: the queue is bounded.
 """
 
