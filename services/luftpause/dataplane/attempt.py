@@ -100,7 +100,8 @@ class Attempt:
         self._head = head
         if self._turn.holds_limits:
             self._holds_limits = head.status == 200 or refuses(head.status, head.lines)
-        if needs_look(head.status, holds_busy=self._turn.relay.holds_busy, holds_limits=self._holds_limits):
+        turn = self._turn
+        if needs_look(head.status, holds_busy=turn.relay.holds_busy, holds_limits=self._holds_limits, asked_usage=turn.hides_usage):
             self._looked_at = b""
         elif self._turn.begun:
             self._no = b""
@@ -151,17 +152,24 @@ class Attempt:
             holds_busy=relay.holds_busy,
             full=len(raw) > relay.config.look_bytes_max,
             holds_limits=self._holds_limits,
+            asked_usage=self._turn.hides_usage,
         )
+        self._judged(verdict, head, payload, done=done)
+
+    def _judged(self, verdict: Verdict, head: AnswerHead, payload: bytes, *, done: bool) -> None:
         match verdict:
             case Verdict.WAIT:
                 pass
             case Verdict.GO:
+                raw, self._raw = self._raw, b""
                 self._looked_at = None
-                self._raw = b""
                 self._pass_with(head, raw, payload, done=done)
             case Verdict.BUSY:
                 self._forget(done=done)
                 self._turn.busy()
+            case Verdict.UNASKABLE:
+                self._forget(done=done)
+                self._turn.unaskable()
             case Verdict.LIMITED:
                 self._forget(done=done)
                 self.tell_limits(429 if head.status == 200 else head.status, payload)

@@ -13,6 +13,8 @@ from luftpause.dataplane.sse import data_of
 # How an event that reports an error begins, without white space. Everything else passes at once.
 ERROR_EVENTS: Final = (b'data:{"error"', b'data:{"object":"error"', b'data:{"type":"error"', b"event:error")
 WHITE: Final = b" \t\r\n"
+UNKNOWN_FIELD: Final = frozenset({400, 422})  # what engines say of a field that they don't know
+USAGE_FIELDS: Final = (b"stream_options", b"include_usage")
 
 
 class Verdict(Enum):
@@ -20,33 +22,41 @@ class Verdict(Enum):
     GO = "go"
     BUSY = "busy"  # the engine's queue is full
     LIMITED = "limited"  # its quota is used up
+    UNASKABLE = "unaskable"  # it refuses the question for usage, which its client did not ask
     EMPTY = "empty"  # a good status and nothing else
 
 
-def needs_look(status: int, *, holds_busy: bool, holds_limits: bool = False) -> bool:
-    """Must the body be seen before the head goes on? `holds_limits`: as of `judge`."""
-    return status == 200 or (status == 503 and holds_busy) or holds_limits
+def needs_look(status: int, *, holds_busy: bool, holds_limits: bool = False, asked_usage: bool = False) -> bool:
+    """Must the body be seen before the head goes on? `holds_limits`, `asked_usage`: as of `judge`."""
+    return status == 200 or (status == 503 and holds_busy) or holds_limits or (asked_usage and status in UNKNOWN_FIELD)
 
 
 def judge(
-    status: int, payload: bytes, *, stream: bool, done: bool, holds_busy: bool, full: bool, holds_limits: bool = False
+    status: int, payload: bytes, *, stream: bool, done: bool, holds_busy: bool, full: bool, holds_limits: bool = False,
+    asked_usage: bool = False,
 ) -> Verdict:  # fmt: skip
     """
     `payload` is all that came so far; `stream`: it is an event stream; `full`: no more may wait.
 
-    `holds_limits`: a refusal by quota is hidden; a head other than 200 is one.
+    `holds_limits`: a refusal by quota is hidden; a head other than 200 is one. `asked_usage`: we asked for usage, the client did not.
     """
     if full and not done:
         return Verdict.GO
     if status != 200:
-        if not done:
-            return Verdict.WAIT
-        return Verdict.LIMITED if holds_limits else Verdict.BUSY if is_queue_full(status, payload) else Verdict.GO
+        return _of_refusal(status, payload, holds_limits=holds_limits, asked_usage=asked_usage) if done else Verdict.WAIT
     if not payload:
         return Verdict.EMPTY if done else Verdict.WAIT
     if not stream or not (holds_busy or holds_limits):
         return Verdict.GO
     return _first_event(payload.lstrip(), done=done, holds_busy=holds_busy, holds_limits=holds_limits)
+
+
+def _of_refusal(status: int, payload: bytes, *, holds_limits: bool, asked_usage: bool) -> Verdict:
+    if asked_usage and status in UNKNOWN_FIELD and any(field in payload for field in USAGE_FIELDS):
+        return Verdict.UNASKABLE
+    if holds_limits:
+        return Verdict.LIMITED
+    return Verdict.BUSY if is_queue_full(status, payload) else Verdict.GO
 
 
 def _first_event(text: bytes, *, done: bool, holds_busy: bool, holds_limits: bool) -> Verdict:

@@ -90,11 +90,14 @@ class Turn(TurnEnds):
         self._unhurried()
         self._run = placement.run
         self._placement = placement
+        self.holds_limits = placement.replica.holds_limits
+        self._send(placement)
+
+    def _send(self, placement: Placement) -> None:
         pool = self.relay.upstreams.pool(placement.replica)
         origin = pool.origin
         asks = self.relay.asks_usage
-        self.hides_usage = self._lacks_usage and (placement.replica.asks_usage if asks is None else asks)
-        self.holds_limits = placement.replica.holds_limits
+        self.hides_usage = self._lacks_usage and (placement.replica.asks_usage if asks is None else asks) and pool.tells_usage
         body = body_for(self._body, usage=self.hides_usage, priority=placement.priority, lease=placement.lease)
         out = engine_request(
             origin.prefix + self._target, origin.host_header, self._headers, origin.key_line(placement.replica.api_key), body
@@ -140,6 +143,13 @@ class Turn(TurnEnds):
         self._stage = HELD
         self._attempt = None
         self._give_back(ReturnReason.BUSY)
+
+    def unaskable(self) -> None:
+        """Its engine refused what we asked besides: once more without that, as all that follows there."""
+        placement = self._placement
+        if placement is not None:
+            self.relay.upstreams.pool(placement.replica).no_usage(placement.replica.name)
+            self._send(placement)
 
     def limited(self, head: AnswerHead, body: bytes) -> None:
         """Its quota is used up: the client sees nothing of it, unless the wait for its window is too long."""

@@ -16,7 +16,9 @@ from luftpause.dataplane.flows import Flow, Flows
 from luftpause.dataplane.sweep import Sweep
 from luftpause.dataplane.turns import Replica
 from luftpause.kit.config import DataplaneConfig
+from luftpause.kit.logs import Log
 
+LOG: Final = Log("dataplane")
 URLS_CACHED: Final = 1024
 CHUNK_BYTES_KNOWN_MAX: Final = 4096  # there are no more different ones
 SIZE_LINE_BYTES_MAX: Final = 16
@@ -136,6 +138,7 @@ class Pool:
         self.idle_seconds = config.idle_seconds  # pydantic's attribute access is slow, and this is read per chunk
         self.sweep = sweep
         self.tls = tls_context() if self.origin.tls else None
+        self.tells_usage = True  # in streams, where it is asked
         self.delivered = False  # bytes of an answer came since this was last looked at
         self.heads = Heads()
         self.sizes: dict[int, bytes] = {}  # by the length of a whole chunk: the line with its size that it begins with
@@ -155,6 +158,12 @@ class Pool:
 
     def connect(self, out: bytes, receiver: Receiver) -> None:
         Connecting(self, out, receiver)
+
+    def no_usage(self, replica: str) -> None:
+        """Its engine refuses `stream_options`: it is not asked again until this dataplane starts anew or the replica's URL changes."""
+        if self.tells_usage:
+            self.tells_usage = False
+            LOG.warning("refuses stream_options; its streams are not asked for usage any more", replica=replica)
 
     def serve_waiting(self) -> None:
         """A connection became free: it is for a request that waits for one, or requests that come later would overtake it."""

@@ -231,7 +231,7 @@ class DataplaneConfig(Section):
     usage: Literal["observe", "ask"] | None = Field(
         default=None,
         description="`ask` requests usage from the engine and hides it from clients that did not; not given: as the scheduler says, which "
-        "wants it under `policy: guard`.",
+        "wants it under `policy: guard` and of replicas with a `quota`. An engine that refuses `stream_options` is asked once only.",
     )
     on_busy: Literal["hold", "pass"] = Field(
         default="hold", description="An engine that says its queue is full: hold again, or pass its answer."

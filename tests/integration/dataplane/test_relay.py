@@ -468,6 +468,53 @@ async def test_usage_is_asked_of_the_engines_whose_the_scheduler_wants_unless_th
     assert answer.body == ROLE + TEXT + END + (b"" if asks else USAGE) + DONE
 
 
+@pytest.mark.parametrize(
+    ("status", "refusal"),
+    [
+        (
+            "422 Unprocessable",
+            b'{"detail":[{"type":"extra_forbidden","loc":["body","stream_options"],"msg":"Extra inputs are not permitted"}]}',
+        ),
+        ("400 Bad Request", b'{"error":{"message":"Unrecognized request argument supplied: stream_options"}}'),
+    ],
+)
+async def test_an_engine_that_refuses_to_be_asked_for_usage_is_asked_once_and_its_client_sees_nothing_of_it(
+    status: str, refusal: bytes
+) -> None:
+    async def strict(talk: Talk) -> None:
+        if b"stream_options" in talk.body:
+            await talk.send(json_answer(refusal, status))
+        else:
+            await talk.stream(ROLE, TEXT, END, DONE)
+
+    asked = json.dumps({"model": "m", "stream": True, "stream_options": {"include_usage": True}}).encode()
+    async with raw_engine(strict) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url, asks_usage=True))
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            answers = [await client.ask(post(STREAM_BODY)) for _ in range(2)]
+            own = await client.ask(post(asked))
+    assert [(each.status, each.body) for each in answers] == [(200, ROLE + TEXT + END + DONE)] * 2
+    assert [b"stream_options" in talk.body for talk in engine.talks] == [True, False, False, True]
+    assert engine.talks[1].body == STREAM_BODY
+    assert (own.status, own.body) == (int(status[:3]), refusal)
+    assert [fact[0] for fact in scheduler.facts].count("started") == 3
+    assert [fact[0] for fact in scheduler.facts].count("finished") == 2
+
+
+async def test_another_mistake_in_a_turn_whose_usage_is_asked_for_is_the_clients() -> None:
+    refusal = b'{"error":{"message":"temperature must be at most 2"}}'
+
+    async def refuses(talk: Talk) -> None:
+        await talk.send(json_answer(refusal, "400 Bad Request"))
+
+    async with raw_engine(refuses) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url, asks_usage=True))
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            answer = await client.ask(post(STREAM_BODY))
+    assert (answer.status, answer.body) == (400, refusal)
+    assert len(engine.talks) == 1
+
+
 async def test_an_engine_on_ipv6_is_reached() -> None:
     async with raw_engine(answers, host="::1") as engine:
         scheduler = FakeScheduler(replica("a", engine.url))

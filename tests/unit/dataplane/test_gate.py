@@ -81,3 +81,19 @@ def test_a_refusal_is_hidden_when_all_of_it_is_here_and_passed_when_it_is_too_lo
     assert judge(429, b"later", stream=False, done=True, holds_busy=False, holds_limits=True, full=False) is Verdict.LIMITED
     assert judge(429, b"", stream=False, done=True, holds_busy=False, holds_limits=True, full=False) is Verdict.LIMITED
     assert judge(429, b"later", stream=False, done=False, holds_busy=False, holds_limits=True, full=True) is Verdict.GO
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_refusal_of_the_question_for_usage(status: int) -> None:
+    names = b'{"error":{"message":"Unknown field: stream_options"}}'
+    assert needs_look(status, holds_busy=False, asked_usage=True)
+    assert not needs_look(status, holds_busy=True)
+
+    def verdict(payload: bytes, *, asked: bool = True, done: bool = True, full: bool = False) -> Verdict:
+        return judge(status, payload, stream=False, done=done, holds_busy=True, full=full, asked_usage=asked)
+
+    assert verdict(names) is Verdict.UNASKABLE
+    assert verdict(names, done=False) is Verdict.WAIT
+    assert verdict(names, done=False, full=True) is Verdict.GO
+    assert verdict(names, asked=False) is Verdict.GO
+    assert verdict(b'{"error":{"message":"max_tokens is too large"}}') is Verdict.GO
