@@ -33,7 +33,7 @@ class Wire(Protocol):
 
 
 class OtlpExporter:
-    """Reads OTEL_EXPORTER_OTLP_ENDPOINT, _PROTOCOL (grpc, http/protobuf), _HEADERS, _TIMEOUT, _CERTIFICATE; the same with _TRACES_ first."""
+    """Reads OTEL_EXPORTER_OTLP_ENDPOINT, _PROTOCOL (grpc, http/protobuf), _HEADERS, _TIMEOUT, _CERTIFICATE; those with _TRACES_ first."""
 
     def __init__(self, service: str, version: str, environment: Mapping[str, str] = os.environ) -> None:
         """Raises ConfigError where a variable can't be meant so."""
