@@ -136,6 +136,26 @@ async def test_a_turn_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.Mon
     assert (refused.parent, refused.attributes["error.type"]) == (proxied.span, "model_not_found")
 
 
+async def test_a_client_that_leaves_in_mid_stream_ends_its_span_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R04."""
+    async with collecting() as collector:
+        traced(monkeypatch, collector.environment)
+        async with stack(tmp_path, engine=["--decode-seconds", "0.05"]) as whole:
+            body = {"model": "fake-1b", "stream": True, "messages": [{"role": "user", "content": "[calls=0 answer=2000]"}]}
+            async with (
+                httpx.AsyncClient(trust_env=False, timeout=60) as client,
+                client.stream("POST", f"{whole.base_url}/chat/completions", json=body, headers={"traceparent": PARENT}) as answer,
+            ):
+                async for _ in answer.aiter_bytes():
+                    break  # and leave
+            await collector.until(lambda: bool(collector.named("chat")))
+        logged = "".join(service.logged() for service in whole.services.values())
+    (proxied,) = collector.named("chat")
+    assert (proxied.parent, proxied.error) == (OUTER, "client_left")
+    assert "Traceback" not in logged
+    assert "Context" not in logged
+
+
 @pytest.mark.parametrize("away", ["refuses", "hangs"])
 async def test_a_collector_that_is_away_costs_no_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and says nothing
