@@ -29,7 +29,7 @@ class Pages:
     """A server whose answers are these: a status and a body by path; every other path is a 404. `key`: wants it as bearer."""
 
     def __init__(self, pages: dict[str, Any], *, key: str = "", date: datetime | None = None) -> None:
-        self._pages, self._key, self._date = pages, key, date
+        self.pages, self._key, self._date = pages, key, date
         self.port = 0
 
     @property
@@ -52,7 +52,7 @@ class Pages:
         path = head.split()[1]
         if self._key and f"authorization: bearer {self._key}" not in head and path != "/health":
             return 401, {"error": "no"}
-        return (200, self._pages[path]) if path in self._pages else (404, {"error": "no such page"})
+        return (200, self.pages[path]) if path in self.pages else (404, {"error": "no such page"})
 
 
 @contextlib.asynccontextmanager
@@ -269,6 +269,22 @@ async def test_dataplane_without_scheduler(place: Place) -> None:
     async with serving(health("dataplane", ready=ready)) as there:
         place.config["dataplane"]["port"] = there.port
         one(await place.faults(), "not connected to the scheduler", "dataplane.scheduler")
+
+
+async def test_without_a_configuration_the_replicas_of_the_scheduler_that_runs_are_told(place: Place) -> None:
+    """As a newcomer asks beside `luftpause up`, whose engines stand in no file."""
+    assert any("no turn can go anywhere" in finding.found for finding in await examine(place.file()))
+    replicas = [{"name": "engine-a", "health": "healthy"}, {"name": "engine-b", "health": "unhealthy"}]
+    pages = Pages({"/health": {"status": "ok", "service": "scheduler", "version": __version__}})
+    for told in (replicas, []):
+        pages.pages["/status"] = {"sessions": ["dp"], "state": {"replicas": told}}
+        async with serving(pages) as there:
+            place.config["scheduler"]["http_port"] = there.port
+            found = {finding.what: finding for finding in await examine(place.file())}
+        assert ("replicas" in found) is not bool(told)
+        assert {name for name in found if name.startswith("replica ")} == {f"replica {each['name']}" for each in told}
+        if told:
+            assert (found["replica engine-a"].level, found["replica engine-b"].level) == ("ok", "fault")
 
 
 async def test_tool_server_that_is_not_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,6 @@ async def examine(config: Config, client: httpx.AsyncClient) -> list[Finding]:
     found = await asyncio.gather(*(_Examination(replica, client).all() for replica in config.replicas))
     served = {model for _, models in found for model in models}
     findings = [finding for findings, _ in found for finding in findings]
-    if not config.replicas:
-        findings.append(note("replicas", "none is configured: no turn can go anywhere", "name one under `replicas:` in luftpause.yaml"))
     wanted = config.runtime.default_model
     if wanted and served and wanted not in served and not any(is_pattern(each) for each in served):
         findings.append(fault("runtime.default_model", f"{wanted} is served by no replica{_near(wanted, served)}", "set it to one that is"))

@@ -18,6 +18,7 @@ from luftpause.runtime.tools.toolbox import Tools
 
 ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 TOOLS_SECONDS_MAX: Final = 15.0
+NO_REPLICAS: Final = note("replicas", "none is configured: no turn can go anywhere", "name one under `replicas:` in luftpause.yaml")
 
 
 class Service(Struct, frozen=True):
@@ -33,7 +34,7 @@ class Service(Struct, frozen=True):
 
 
 async def examine(config: Config, client: httpx.AsyncClient) -> tuple[list[Finding], list[str]]:
-    """Also the names of those that run."""
+    """Also the names of those that run. Where no replica is configured, those of the scheduler that runs are told."""
     services = (
         Service("scheduler", config.scheduler.host, config.scheduler.http_port, "scheduler.http_port"),
         Service("dataplane", config.dataplane.host, config.dataplane.port, "dataplane.port"),
@@ -49,9 +50,11 @@ async def examine(config: Config, client: httpx.AsyncClient) -> tuple[list[Findi
     if "dataplane" in running:
         findings += await _of_dataplane(services[1].url, config, client)
     if "scheduler" in running:
-        findings += await _of_scheduler(services[0].url, client)
+        findings += await _of_scheduler(services[0].url, client, tell_replicas=not config.replicas)
     elif config.scheduler.grpc_port and taken(config.scheduler.host, config.scheduler.grpc_port):
         findings.append(_in_use("scheduler", config.scheduler.grpc_port, "scheduler.grpc_port"))
+    if not config.replicas and "scheduler" not in running:
+        findings.append(NO_REPLICAS)
     return findings, running
 
 
@@ -92,16 +95,34 @@ async def _of_dataplane(url: str, config: Config, client: httpx.AsyncClient) -> 
     return [fault("dataplane", f"is not connected to the scheduler at {config.dataplane.scheduler}: new turns wait", mend)]
 
 
-async def _of_scheduler(url: str, client: httpx.AsyncClient) -> list[Finding]:
+async def _of_scheduler(url: str, client: httpx.AsyncClient, *, tell_replicas: bool) -> list[Finding]:
     token = (from_environment(CLUSTER_TOKEN) or from_environment(TOKEN)) if is_loopback(httpx.URL(url).host) else ""
     answer = await get(client, f"{url}/status", tokens.headers(token))
     if answer.status == 401:
         what = "refuses the token of this environment" if token else "wants a token, and none is set here"
         return [fault("scheduler", what, f"set {CLUSTER_TOKEN} (or {TOKEN}) as it is where the scheduler runs")]
     told = cast("dict[str, Any]", answer.json() or {})
-    if answer.status == 200 and not told.get("sessions"):
-        return [note("scheduler", "no dataplane is connected to it", "start one; its dataplane.scheduler names this scheduler's gRPC port")]
-    return []
+    if answer.status != 200:
+        return []
+    found = _as_told(cast("dict[str, Any]", told.get("state") or {})) if tell_replicas else []
+    if not told.get("sessions"):
+        mend = "start one; its dataplane.scheduler names this scheduler's gRPC port"
+        found.append(note("scheduler", "no dataplane is connected to it", mend))
+    return found
+
+
+def _as_told(state: dict[str, Any]) -> list[Finding]:
+    """The replicas of a scheduler whose configuration is another one: of `luftpause up`, or of a file that was not named."""
+    replicas = cast("list[dict[str, Any]]", state.get("replicas") or [])
+    if not replicas:
+        return [NO_REPLICAS]
+    mend = "`luftpause doctor --config FILE` with the file that the scheduler was given looks at it more closely"
+    return [
+        ok(f"replica {each['name']}", "healthy, as the running scheduler says")
+        if each["health"] == "healthy"
+        else fault(f"replica {each['name']}", f"{each['health']}, as the running scheduler says", mend)
+        for each in replicas
+    ]
 
 
 async def tool_servers(config: RuntimeConfig) -> list[Finding]:
