@@ -185,7 +185,7 @@ def _quotas(targets: Sequence[Json], marks: Marks) -> RenderableType:
         for scope in target["traffic_light"]["scopes"]:
             renews = marks.none if scope["renews_seconds"] is None else duration(scope["renews_seconds"])
             light = Text(scope["light"], style=lights.get(scope["light"], ""))
-            table.add_row(Text(name), Text(scope["name"]), light, f"{scope['free']:g}", f"{scope['limit']:g}", renews, *whole)
+            table.add_row(Text(name), Text(scope["name"]), light, f"{scope['free']:g}", f"{scope['capacity']:g}", renews, *whole)
             name, whole = "", ["", "", ""]
     return table
 

@@ -198,7 +198,7 @@ def test_a_spark_shows_something_wherever_something_was() -> None:
 
 
 def test_quotas_and_runs_are_shown_where_there_are_some(seen: Seen) -> None:
-    scope = {"name": "requests", "light": "amber", "free": 12.0, "limit": 80.0, "renews_seconds": 61.0}
+    scope = {"name": "requests", "light": "amber", "free": 12.0, "limit": 40.0, "capacity": 80.0, "renews_seconds": 61.0}
     target = {
         "name": "copilot", "breaker": {"mode": "half_open"}, "leases": {"out": 3}, "shared_pool": {"waiting": [0, 2, 5]},
         "traffic_light": {"scopes": [scope]},

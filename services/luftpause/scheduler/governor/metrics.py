@@ -44,7 +44,7 @@ def _of_calls(targets: Iterable[TargetView]) -> Iterator[Metric]:
 
 
 def _of_scopes(scopes: list[tuple[str, ScopeView]]) -> Iterator[Metric]:
-    ratios = [((target, scope.name), scope.free / scope.limit if scope.limit else 0.0) for target, scope in scopes]
+    ratios = [((target, scope.name), scope.free / scope.capacity if scope.capacity else 0.0) for target, scope in scopes]
     lights = [((target, scope.name, light), scope.light == light) for target, scope in scopes for light in LIGHTS]
     yield gauge_family(P + "remaining_ratio", "Part of a limit that nobody has: what remains, without leases.", ("target", "scope"), ratios)
     yield gauge_family(P + "light", "1 for the traffic light that is on.", ("target", "scope", "light"), lights)

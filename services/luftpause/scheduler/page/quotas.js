@@ -41,12 +41,12 @@ function fillScope(item, scope) {
   const [name, bar, figures] = item.children;
   text(name, scope.name);
   attribute(name, "title", scope.name);
-  const part = scope.limit > 0 ? Math.max(0, Math.min(1, scope.free / scope.limit)) : 0;
+  const part = scope.capacity > 0 ? Math.max(0, Math.min(1, scope.free / scope.capacity)) : 0;
   style(bar.firstChild, "width", `${100 * part}%`);
   bar.firstChild.className = BARS[scope.light] || "ok";
   attribute(bar, "aria-label", `${percent(part)} free`);
   const until = scope.blocked_seconds > 0 ? `, shut for ${duration(scope.blocked_seconds)}` : scope.renews_seconds !== null ? `, renews in ${duration(scope.renews_seconds)}` : "";
-  text(figures, `${count(Math.round(scope.free))} of ${count(scope.limit)}${until}`);
+  text(figures, `${count(Math.round(scope.free))} of ${count(scope.capacity)}${until}`);
 }
 
 /** What the patterns do now: name, words, and a class where it is a matter. Those that do nothing are left out. */

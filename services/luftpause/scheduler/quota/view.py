@@ -20,7 +20,8 @@ LIGHTS = (Light.GREEN, Light.AMBER, Light.RED)
 
 class ScopeView(Struct, frozen=True):
     """
-    `remaining`: what the provider has, of `limit`; `free`: without what is out on leases. `health`: 0 to 1, judged by the time left.
+    `limit`: units of a window; `capacity`: most that can be left at once. `remaining`: what the provider has; `free`: without what is
+    out on leases. `health`: 0 to 1, judged by the time left.
 
     `renews_seconds`: until a fixed window ends, None: not known. `empty_seconds`: as fast as it is used now, None: it renews first.
     `kept`: units that each class leaves to better ones. `origin`: configured, guessed or learned.
@@ -29,6 +30,7 @@ class ScopeView(Struct, frozen=True):
     name: str
     kind: str
     limit: float
+    capacity: float
     remaining: float
     free: float
     health: float
@@ -174,6 +176,7 @@ def _scope(scope: Scope, now: float, settings: Settings) -> ScopeView:
         spec.name,
         spec.kind,
         scope.limit,
+        ledger.capacity(scope),
         scope.remaining if counted else scope.limit,
         ledger.left(scope),
         ledger.health(scope, now),

@@ -34,6 +34,14 @@ def test_the_traffic_light_is_the_worst_of_the_scopes_by_what_is_left_now() -> N
     assert shown(desk, 3_700.0).traffic_light.light == "green"
 
 
+def test_of_a_bucket_more_may_be_left_than_its_window_brings() -> None:
+    desk = Desk()
+    desk.send(TargetConfigured(0.0, TargetSpec("t", (HOUR, ScopeSpec("points", "bucket", 300.0, burst=2.0)))))
+    scopes = {scope.name: scope for scope in shown(desk).traffic_light.scopes}
+    assert (scopes["points"].limit, scopes["points"].capacity, scopes["points"].free) == (300.0, 600.0, 600.0)
+    assert scopes["req"].capacity == scopes["req"].limit
+
+
 def test_the_pool_counts_who_waits_and_what_owners_have_used() -> None:
     desk = Desk()
     desk.send(TargetConfigured(0.0, TargetSpec("t", (AT_ONCE, HOUR), profile="auto", reservations=(("a", 0.25),))))
