@@ -4,6 +4,7 @@
 their own: whoever comes with one is that caller, whatever its headers say. Neither set: everybody may call.
 """
 
+import functools
 import hashlib
 import ipaddress
 import os
@@ -23,6 +24,7 @@ TOKEN: Final = "LUFTPAUSE_TOKEN"  # noqa: S105 (the variable's name)
 CLUSTER_TOKEN: Final = "LUFTPAUSE_CLUSTER_TOKEN"  # noqa: S105
 TOKEN_CHARS_MIN: Final = 16  # a shorter one is warned of
 TOKEN_CHARS_MAX: Final = 4096
+WARNED_MAX: Final = 1024
 CALLER_BYTES_MAX: Final = 128
 FILE_BYTES_MAX: Final = 4 * 2**20
 LOOK_SECONDS: Final = 1.0  # the file is looked at this often
@@ -184,9 +186,13 @@ def _check(token: str, name: str) -> None:
     if not (token.isascii() and token.isprintable()) or " " in token or len(token) > TOKEN_CHARS_MAX:
         raise ConfigError(f"{name}: a token must be visible ASCII without spaces, at most {TOKEN_CHARS_MAX} characters")
     if len(token) < TOKEN_CHARS_MIN:
-        log.warning(
-            f"a token of less than {TOKEN_CHARS_MIN} characters can be guessed; `openssl rand -hex 32` makes a good one", where=name
-        )
+        _warn_of_weak(name, _digest(token.encode()))
+
+
+@functools.lru_cache(maxsize=WARNED_MAX)
+def _warn_of_weak(name: str, _token: bytes) -> None:
+    """Once for each in a process, however often it is read."""
+    log.warning(f"a token of less than {TOKEN_CHARS_MIN} characters can be guessed; `openssl rand -hex 32` makes a good one", where=name)
 
 
 # ---- the file -------------------------------------------------------------------------------------------------------

@@ -204,8 +204,10 @@ def _keys_at(path: yaml_text.Path) -> list[str]:
 
 
 def _item(annotation: Any) -> Any:
-    """Of a tuple its items' type, of a dict its values'."""
-    inner = [each for each in get_args(annotation) if each is not Ellipsis]
+    """Of a tuple its items' type, of a dict its values', also where None may be instead."""
+    inner = [each for each in get_args(annotation) if each is not Ellipsis and each is not type(None)]
+    if get_origin(annotation) in {Union, types.UnionType}:
+        return _item(inner[-1]) if inner else None
     return inner[-1] if inner else None
 
 

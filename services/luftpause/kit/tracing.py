@@ -160,8 +160,15 @@ class Tracer:
 
     def _complain(self, error: Exception) -> None:
         if not self._complained:
-            log.warning("spans can't be exported; said once", error=f"{type(error).__name__}: {error}", endpoint=endpoint(os.environ))
+            log.warning("spans can't be exported; said once", error=_said(error), endpoint=endpoint(os.environ))
         self._complained = True
+
+
+def _said(error: Exception) -> str:
+    """In one line; gRPC's errors, whose text has several, by their details."""
+    details = getattr(error, "details", None)
+    text = str(details() if callable(details) else "") or str(error)
+    return f"{type(error).__name__.lstrip('_')}: {' '.join(text.split())}"
 
 
 def endpoint(environment: Mapping[str, str]) -> str:

@@ -52,6 +52,10 @@ def test_values_are_read(tmp_path: Path) -> None:
         ),
         ("schedular: {}\n", "luftpause.yaml:1: schedular: unknown key; did you mean scheduler?"),
         ("replicas:\n  - name: a\n", "luftpause.yaml:2: replicas[0].url: is missing"),
+        (
+            "governor:\n  targets:\n    g: {scopes: [{name: a, limit: 1, burts: 2}]}\n",
+            "luftpause.yaml:3: governor.targets.g.scopes[0].burts: unknown key; did you mean burst?",
+        ),
         ("runtime:\n  servers:\n    s: {urll: x}\n", "luftpause.yaml:3: runtime.servers.s.urll: unknown key; did you mean url?"),
         ("log:\n  level: info\n  level: debug\n", "luftpause.yaml:3: log.level: given twice"),
         ("log: [\n", "luftpause.yaml:2: not valid YAML: expected the node content, but found '<stream end>'"),

@@ -106,6 +106,35 @@ def test_an_exporter_that_fails_is_complained_of_once(capfd: pytest.CaptureFixtu
     assert capfd.readouterr().err.count("can't be exported") <= 1
 
 
+class SaysDetailsError(RuntimeError):
+    def details(self) -> str:
+        return "failed to connect: refused"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (SaysDetailsError("<_Error of RPC\n  status = UNAVAILABLE\n>"), "SaysDetailsError: failed to connect: refused"),
+        (OSError("a\nb"), "OSError: a b"),
+    ],
+)
+def test_an_export_that_fails_is_told_in_one_line(error: Exception, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fails(Kept):
+        def export(self, records: Sequence[Record]) -> None:
+            raise error
+
+    told: list[str] = []
+
+    def warning(_event: str, *, error: str, endpoint: str) -> None:
+        told.append(error)
+
+    monkeypatch.setattr(tracing.log, "warning", warning)
+    tracer = Tracer(Fails())
+    tracer.begin("x").end()
+    tracer.stop()
+    assert told == [said]
+
+
 def test_where_it_is_on_without_its_packages_the_mend_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(tracing.ENDPOINT, "http://127.0.0.1:4317")
     monkeypatch.setitem(__import__("sys").modules, "luftpause.kit.tracing_otlp", None)
