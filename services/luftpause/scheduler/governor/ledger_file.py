@@ -114,8 +114,9 @@ class Keeper:
                 await asyncio.sleep(self._seconds)
                 if self._governor.state is not self._written:
                     state, data = self._governor.state, self._file.snapshot(self._governor)
-                    self._told(await asyncio.to_thread(self._try, data))
-                    self._written = state
+                    problem = await asyncio.to_thread(self._try, data)
+                    self._told(problem)
+                    self._written = None if problem else state
         finally:
             if self._governor.state is not self._written:
                 self._told(self._try(self._file.snapshot(self._governor)))

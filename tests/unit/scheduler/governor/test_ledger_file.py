@@ -171,6 +171,29 @@ async def test_a_disk_that_takes_nothing_is_told_once(
     assert [each.fields["problem"] for each in caplog.records] == ["No space left on device"]  # type: ignore[attr-defined]
 
 
+async def test_what_could_not_be_written_is_tried_again_though_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quotas = governing(config(None))
+    file = LedgerFile(tmp_path / "quota.bin")
+    write, tries = file.write, 0
+
+    def full_at_first(data: bytes) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise OSError(28, "No space left on device")
+        write(data)
+
+    monkeypatch.setattr(file, "write", full_at_first)
+    await reserve(quotas, "a")
+    keeping = asyncio.create_task(Keeper(quotas.governor, file, seconds=0.001).run())
+    async with asyncio.timeout(20):
+        while not (tmp_path / "quota.bin").exists():
+            await asyncio.sleep(0.002)
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    assert set(file.read(governing(config(None)).governor.state).state.targets["few"].leases) == {"a"}
+
+
 async def test_new_quotas_with_a_mistake_are_not_taken(caplog: pytest.LogCaptureFixture) -> None:
     quotas = governing(config(None))
     quotas.configure(config(None, few={**FEW, "limits": {"requsts": 5}}))
