@@ -97,7 +97,13 @@ def _text(path: Path, found: Replayed, seconds: float) -> str:
     header = found.header
     begins = {"start": "the scheduler's start", "rotation": "the end of the log before it", "gap": f"a gap ({header.lost:,} events lost)"}
     ends = {"stop": "the scheduler stopped", "rotation": "it was full", "gap": "the disk failed or was too slow"}
-    end = "its last line is torn" if found.torn else ends[found.end.end] if found.end else "it just stops: the scheduler was killed"
+    end = (
+        "its last line is torn"
+        if found.torn
+        else ends[found.end.end]
+        if found.end
+        else "it just stops: the scheduler still runs, or was killed"
+    )
     verdict = f"{found.different:,} events lead to other decisions than recorded" if found.different else "every decision is as recorded"
     names = "hashed" if header.hashed else "clear"
     return "\n".join([

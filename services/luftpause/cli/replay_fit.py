@@ -93,9 +93,9 @@ def _prefill(turns: Sequence[Turn]) -> dict[str, float | None]:
 def _size(found: Workload) -> dict[str, float | None]:
     loads = [report.load for reports in found.loads.values() for report in reports]
     sizes: dict[str, float | None] = {}
-    full = [load.running for load in loads if load.waiting > 0 and load.running > 0]
-    if full:
-        sizes["running_max"] = max(full)
+    full = max((load.running for load in loads if load.waiting > 0), default=0)
+    if full > 0 and full >= max(load.running for load in loads):  # else those waited for the next step, not for a place
+        sizes["running_max"] = full
     known = [load.kv_tokens for load in loads if load.kv_tokens]
     if known:
         sizes["kv_tokens"] = max(*known, _longest(found.turns))

@@ -1,5 +1,6 @@
 """What would a log's turns have gained or lost under other rules?"""
 
+import difflib
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
@@ -118,7 +119,9 @@ def _pairs(option: str, given: list[str], known: tuple[str, ...]) -> dict[str, A
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals or name not in known:
-            raise LuftpauseError(f"{option} {pair}: give KEY=VALUE with one of {', '.join(known)}", code="bad_setting")
+            close = difflib.get_close_matches(name, known, n=1)
+            meant = f"did you mean {close[0]}?" if close and name not in known else f"give KEY=VALUE with one of {', '.join(known)}"
+            raise LuftpauseError(f"{option} {pair}: {meant}", code="bad_setting")
         try:
             found[name] = msgspec.json.decode(value)
         except msgspec.DecodeError:

@@ -237,6 +237,22 @@ def test_without_anything_to_fit_the_defaults_say_so() -> None:
     assert fitted.sources["kv_tokens"].startswith("guessed")
 
 
+@pytest.mark.parametrize(
+    ("loads", "size"),
+    [
+        ([Load(1, 2), Load(6, 0)], None),  # the two came between two steps of an engine with room
+        ([Load(4, 3), Load(3, 0)], 4),
+        ([Load(6, 0)], None),
+        ([Load(0, 2)], None),
+    ],
+)
+def test_an_engine_is_full_only_where_it_never_ran_more_than_while_turns_waited(loads: list[Load], size: int | None) -> None:
+    probes = [ReplicaProbed(2.0 + number, "a", ProbeOutcome.OK, load) for number, load in enumerate(loads)]
+    fitted = fit(found([*up(Load(0, 0)), *probes, *turn(9.0, "t1", "r1")]), {})
+    assert fitted.params.running_max == size
+    assert fitted.sources["running_max"] == ("log" if size else "default")
+
+
 def crowded() -> Workload:
     """Eight runs of three turns each that come at once for two engines which take two at a time."""
     events: list[Event] = up(Load(0, 0, 16_000))
@@ -304,7 +320,8 @@ def test_the_command_compares_recorded_simulated_and_changed() -> None:
     ("arguments", "message"),
     [
         (("--policy", "none"), "--policy none: unknown; known: guard, original"),
-        (("--set", "stickyness=off"), "--set stickyness=off: give KEY=VALUE with one of policy, .*stickiness"),
+        (("--set", "stickyness=off"), r"--set stickyness=off: did you mean stickiness\?"),
+        (("--set", "zzz=1"), "--set zzz=1: give KEY=VALUE with one of policy, .*stickiness"),
         (("--set", "stickiness"), "--set stickiness: give KEY=VALUE"),
         (("--set", "stickiness=maybe"), "--set stickiness=maybe: Invalid enum value 'maybe' - at .*; write (off or strict|strict or off)"),
         (("--set", "probe_seconds=soon"), "Expected `float`, got `str`"),
