@@ -49,6 +49,7 @@ class QuotaRoutes:
     def add_to(self, api: FastAPI) -> None:
         asked: dict[str, Endpoint] = {
             "reserve": self.reserve, "report": self.report, "renew": self.renew, "release": self.release, "observe": self.observe,
+            "enable": self.enable,
         }  # fmt: skip
         for name, endpoint in asked.items():
             api.add_route(f"/v1/quota/{{target}}/{name}", _answered(endpoint), methods=["POST"])
@@ -163,15 +164,20 @@ class QuotaRoutes:
         )
         return _reported(answer)
 
+    async def enable(self, request: Request) -> Response:
+        """Anybody who may call may say so: if it is not true, that costs one call."""
+        answer = await self._port.enable(request.path_params["target"])
+        return _refused(answer) if isinstance(answer, Refused) else Response(status_code=204)
+
     # ---- looking on
 
     async def view(self, request: Request) -> Response:
         return Response(await self._port.view(), media_type=JSON, headers={"cache-control": "no-store"})
 
     async def events(self, request: Request) -> Response:
-        if self._watching >= WATCHING_MAX:
-            raise _Refusal(Rejection(503, "too_many_watchers", f"{WATCHING_MAX} look on already; try again later", retry_after_s=10))
         await self._port.view()  # there is a governor, or this is a 503
+        if self._watching >= WATCHING_MAX:  # nothing is awaited from here until it is counted, so those who come at once are, too
+            raise _Refusal(Rejection(503, "too_many_watchers", f"{WATCHING_MAX} look on already; try again later", retry_after_s=10))
         stream = self._told(request, self._port.events())
         return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
@@ -253,7 +259,8 @@ def _claimed(request: Request, asked: bodies.Reserve) -> int | None:
 
 def _want(request: Request, lease: str) -> str:
     """A lease belongs to whoever reserved it, where callers have tokens of their own."""
-    return f"call:{request.state.principal}:{lease}"
+    owner = request.state.principal
+    return f"call:{len(owner)}:{owner}:{lease}"  # names of callers may hold colons too
 
 
 def _cut(caller: str) -> str:

@@ -17,6 +17,11 @@ HEADERS_MAX: Final = 128
 HEADER_CHARS_MAX: Final = 4_096
 UNREAD: Final = CREDENTIALS | {"set-cookie"}  # of an answer: it says nothing of limits, and is nobody else's business
 MILLISECONDS_MAX: Final = 30 * 86_400_000
+LEASE_MILLISECONDS_MAX: Final = 3_600_000  # whoever has vanished must not keep what he reserved for days
+FENCE_MAX: Final = 2**63 - 1
+STATUSES: Final = range(100, 1_000)
+NAMES_MAX: Final = 64  # of a cost
+NAME_CHARS_MAX: Final = 128
 
 
 class Body(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -95,9 +100,11 @@ def _mistake(found: Body) -> str:
         case Reserve():
             return _bad_lease(found.lease) or _bad_times(found) or _bad_numbers("cost", cost_of(found.cost) or {}, above=0.0)
         case Report():
-            return _bad_lease(found.lease) or _bad_numbers("actual", found.actual or {}, above=None)
+            return _bad_holder(found) or _bad_status(found.status) or _bad_numbers("actual", found.actual or {}, above=None)
         case Lease():
-            return _bad_lease(found.lease)
+            return _bad_holder(found)
+        case Observe():
+            return _bad_status(found.status)
         case _:
             return ""
 
@@ -106,14 +113,29 @@ def _bad_lease(lease: str | None) -> str:
     return "`lease` must be 1 to 128 visible ASCII characters" if lease is not None and LEASE.fullmatch(lease) is None else ""
 
 
+def _bad_holder(found: Lease | Report) -> str:
+    if not 0 <= found.fence <= FENCE_MAX:
+        return f"`fence` is {found.fence:.6g}; give the one that `reserve` answered"
+    return _bad_lease(found.lease)
+
+
+def _bad_status(status: int | None) -> str:
+    if status is None or status in STATUSES:
+        return ""
+    return f"`status` is {status:.6g}; give the HTTP status of the answer, from {STATUSES[0]} to {STATUSES[-1]}"
+
+
 def _bad_times(found: Reserve) -> str:
-    for name, value, least in (("waitMs", found.wait_ms, 0.0), ("leaseMs", found.lease_ms, 1.0)):
-        if value is not None and not least <= value <= MILLISECONDS_MAX:
-            return f"`{name}` is {value:g}; give milliseconds from {least:g} to {MILLISECONDS_MAX}"
+    if not 0.0 <= found.wait_ms <= MILLISECONDS_MAX:
+        return f"`waitMs` is {found.wait_ms:g}; give milliseconds from 0 to {MILLISECONDS_MAX}"
+    if found.lease_ms is not None and not 1.0 <= found.lease_ms <= LEASE_MILLISECONDS_MAX:
+        return f"`leaseMs` is {found.lease_ms:g}; give milliseconds from 1 to {LEASE_MILLISECONDS_MAX}, and renew it while the call runs"
     return ""
 
 
 def _bad_numbers(field: str, units: Mapping[str, float], *, above: float | None) -> str:
+    if len(units) > NAMES_MAX or any(len(name) > NAME_CHARS_MAX for name in units):
+        return f"`{field}` may name {NAMES_MAX} limits at most, with {NAME_CHARS_MAX} characters each"
     for name, value in units.items():
         if not isfinite(value) or (value <= above if above is not None else value < 0):
             least = "0 or more" if above is None else f"a number above {above:g}"
@@ -122,4 +144,4 @@ def _bad_numbers(field: str, units: Mapping[str, float], *, above: float | None)
 
 
 def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]

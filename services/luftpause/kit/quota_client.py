@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final, cast
 
@@ -18,7 +18,19 @@ import grpc.aio
 from luftpause.kit import control, protocol, quota_wire
 from luftpause.kit.config import AuthConfig
 from luftpause.kit.logs import Log
-from luftpause.kit.quota_port import Answer, Cost, Gone, Granted, NotNow, QuotaUnavailableError, Refused, Released, Renewed, Reported
+from luftpause.kit.quota_port import (
+    Answer,
+    Cost,
+    Enabled,
+    Gone,
+    Granted,
+    NotNow,
+    QuotaUnavailableError,
+    Refused,
+    Released,
+    Renewed,
+    Reported,
+)  # fmt: skip
 from luftpause.kit.wire.v1 import governor_pb2 as pb
 
 ANSWER_SECONDS: Final = 5.0  # beyond what a question may wait
@@ -138,6 +150,10 @@ class RemotePort:
         question = pb.QuotaQuestion(observe=quota_wire.answer(target, status, headers, body_excerpt))
         return cast("Reported | Refused", await self._said(question, ""))
 
+    async def enable(self, target: str) -> Enabled | Refused:
+        question = pb.QuotaQuestion(enable=pb.QuotaEnable(target=target))
+        return cast("Enabled | Refused", await self._said(question, ""))
+
     async def view(self) -> bytes:
         reply = await self._ask(pb.QuotaQuestion(view=pb.QuotaView()))
         if reply.WhichOneof("reply") != "view":
@@ -182,6 +198,7 @@ class _Stream:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[pb.QuotaReply]] = {}
         self._forgotten: dict[int, pb.QuotaReserve] = {}  # whose grant would come too late
+        self._reserving: Counter[tuple[str, str]] = Counter()  # who waits for which target and want: the same lease, if they are several
         self._watching: dict[int, asyncio.Queue[pb.QuotaReply | None]] = {}
         self._outbox: deque[pb.QuotaQuestion] = deque()
         self._filled = asyncio.Event()
@@ -210,6 +227,9 @@ class _Stream:
 
     async def ask(self, question: pb.QuotaQuestion, seconds: float) -> pb.QuotaReply:
         """Raises QuotaUnavailableError, also where no answer comes within `seconds`."""
+        wish = question.reserve if question.WhichOneof("question") == "reserve" else None
+        if wish is not None:
+            self._ask_again(wish)
         number = self._send(question)
         waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
         taken = False
@@ -223,8 +243,18 @@ class _Stream:
             return reply
         finally:
             del self._waiting[number]
-            if not taken and question.WhichOneof("question") == "reserve" and not self._over:
-                self._leave(number, question.reserve, waiting)
+            if wish is not None:
+                self._reserving[_key(wish)] -= 1
+                if not self._reserving[_key(wish)]:
+                    del self._reserving[_key(wish)]
+                if not taken and not self._over:
+                    self._leave(number, wish, waiting)
+
+    def _ask_again(self, wish: pb.QuotaReserve) -> None:
+        """A grant that comes for an earlier, forgotten question about this want is the one that is asked for now."""
+        self._reserving[_key(wish)] += 1
+        for number in [number for number, each in self._forgotten.items() if each.want == wish.want and each.target == wish.target]:
+            del self._forgotten[number]
 
     def _leave(self, number: int, reserve: pb.QuotaReserve, waiting: "asyncio.Future[pb.QuotaReply]") -> None:
         """Whoever asked has gone: before the grant comes, or in the very moment."""
@@ -235,7 +265,7 @@ class _Stream:
             self.forget(number)
 
     def _release(self, reserve: pb.QuotaReserve, reply: pb.QuotaReply) -> None:
-        if reply.WhichOneof("reply") == "granted":
+        if reply.WhichOneof("reply") == "granted" and not self._reserving[_key(reserve)]:
             lease = pb.QuotaLease(target=reserve.target, want=reserve.want, fence=reply.granted.fence)
             self._send(pb.QuotaQuestion(release=lease))
 
@@ -281,6 +311,10 @@ class _Stream:
             _put(watching, reply if reply.WhichOneof("reply") == "event" else None)
         elif forgotten is not None:
             self._release(forgotten, reply)
+
+
+def _key(wish: pb.QuotaReserve) -> tuple[str, str]:
+    return wish.target, wish.want
 
 
 def _put(waiting: "asyncio.Queue[pb.QuotaReply | None]", reply: pb.QuotaReply | None) -> None:

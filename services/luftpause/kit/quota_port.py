@@ -62,7 +62,11 @@ class Reported(Struct, frozen=True):
     retry_seconds: float | None = None
 
 
-Answer = Granted | NotNow | Refused | Reported | Renewed | Released | Gone
+class Enabled(Struct, frozen=True):
+    """The target may be called, carefully at first."""
+
+
+Answer = Enabled | Granted | NotNow | Refused | Reported | Renewed | Released | Gone
 
 
 class QuotaUnavailableError(LuftpauseError):
@@ -119,6 +123,10 @@ class QuotaPort(Protocol):
 
     async def observe(self, target: str, *, status: int, headers: Mapping[str, str], body_excerpt: str = "") -> Reported | Refused:
         """An answer to a call that had no lease."""
+        ...
+
+    async def enable(self, target: str) -> Enabled | Refused:
+        """Its bill is paid: a target that was out of credit may be used again. Of any other one nothing changes."""
         ...
 
     async def view(self) -> bytes:

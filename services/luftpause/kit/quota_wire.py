@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from luftpause.kit.quota_port import Answer, Cost, Gone, Granted, NotNow, Refused, Released, Renewed, Reported
+from luftpause.kit.quota_port import Answer, Cost, Enabled, Gone, Granted, NotNow, Refused, Released, Renewed, Reported
 from luftpause.kit.wire.v1 import governor_pb2 as pb
 
 SERVICE = "luftpause.kit.wire.v1.Governor"
@@ -66,10 +66,9 @@ def reply(number: int, said: Answer) -> pb.QuotaReply:
             found = pb.QuotaReply(reported=pb.QuotaReported(settled=said.settled, limited=said.limited, kind=kind, retry_seconds=retry))
         case Renewed():
             found = pb.QuotaReply(renewed=pb.QuotaRenewed(expires_seconds=said.expires_seconds))
-        case Released():
-            found = pb.QuotaReply(released=pb.QuotaDone())
-        case Gone():
-            found = pb.QuotaReply(gone=pb.QuotaDone())
+        case Released() | Gone() | Enabled():
+            found = pb.QuotaReply()
+            getattr(found, _DONE[type(said)]).SetInParent()
     found.number = number
     return found
 
@@ -78,6 +77,9 @@ def said(reply: pb.QuotaReply, want: str) -> Answer | None:
     """The answer in a reply to a question about `want`; None: it is no answer, but says why there is none."""
     read = _ANSWERS.get(reply.WhichOneof("reply") or "")
     return read(reply, want) if read is not None else None
+
+
+_DONE: Final[dict[type[Answer], str]] = {Released: "released", Gone: "gone", Enabled: "enabled"}
 
 
 def _reported(reply: pb.QuotaReply, _: str) -> Reported:
@@ -93,4 +95,5 @@ _ANSWERS: Final[dict[str, Callable[[pb.QuotaReply, str], Answer]]] = {
     "renewed": lambda reply, _: Renewed(reply.renewed.expires_seconds),
     "released": lambda _, __: Released(),
     "gone": lambda _, __: Gone(),
+    "enabled": lambda _, __: Enabled(),
 }

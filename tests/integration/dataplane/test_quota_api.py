@@ -369,6 +369,55 @@ async def test_a_lease_belongs_to_whoever_has_the_token_that_reserved_it(tmp_pat
         assert (await world.ask("release", sent=ralph, **held(lease))).json() == {"released": True}
 
 
+async def test_names_with_colons_lead_to_nobody_elses_lease(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.yaml"
+    file.write_text('a: token-of-a-with-some-length\n"a:b": token-of-ab-with-some-length\n', encoding="utf-8")
+    file.chmod(0o600)
+    async with worlds(Tokens(file=file)) as world:
+        a, ab = ({"authorization": f"Bearer token-of-{name}-with-some-length"} for name in ("a", "ab"))
+        lease = (await world.ask("reserve", sent=ab, lease="c")).json()
+        assert (await world.ask("reserve", sent=a, lease="b:c")).status_code == 429
+        assert (await world.ask("release", sent=a, lease="b:c", fence=lease["fence"])).json() == {"released": False}
+
+
+# ---- garbage, and money
+
+
+@pytest.mark.parametrize(
+    ("what", "body", "says"),
+    [
+        ("renew", {"lease": "x", "fence": -1}, "`fence` is -1"),
+        ("release", {"lease": "x", "fence": 2**64}, "`fence` is 1.84467e+19"),
+        ("report", {"lease": "x", "fence": 10**30, "status": 200}, "`fence` is 1e+30"),
+        ("report", {"lease": "x", "fence": 1, "status": 10**12}, "`status` is 1e+12"),
+        ("observe", {"status": -5}, "`status` is -5"),
+        ("observe", {"status": 0}, "`status` is 0"),
+        ("reserve", {"leaseMs": 3_600_001}, "`leaseMs` is 3.6e+06"),
+        ("reserve", {"cost": {str(number): 1 for number in range(65)}}, "`cost` may name 64 limits at most"),
+        ("reserve", {"cost": {"n" * 129: 1}}, "with 128 characters each"),
+    ],
+)
+@in_a_world
+async def test_garbage_is_named_and_changes_nothing(world: World, what: str, body: dict[str, Any], says: str) -> None:
+    answer = await world.ask(what, **body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_request")
+    assert says in answer.json()["error"]["message"]
+    assert not world.leases()
+
+
+@in_a_world
+async def test_a_target_whose_bill_is_paid_is_enabled_again(world: World) -> None:
+    lease = await world.granted("github")
+    told = await world.ask("report", "github", **held(lease), status=402)
+    assert told.json()["kind"] == "credit"
+    refused = await world.ask("reserve", "github")
+    assert refused.status_code == 402
+    assert "pay, then POST /v1/quota/github/enable" in refused.json()["error"]["message"]
+    assert (await world.client.post("/v1/quota/github/enable")).status_code == 204
+    await world.granted("github", caller="picard")  # critical: its window after a block begins at once
+    assert (await world.client.post("/v1/quota/gihub/enable")).status_code == 404
+
+
 # ---- looking on
 
 
@@ -441,3 +490,13 @@ async def test_without_a_governor_everything_is_a_503_that_says_so(world: World,
     assert {(each.status_code, each.json()["error"]["code"], each.headers["retry-after"]) for each in answers} == {
         (503, "governor_unavailable", "1")
     }
+
+
+@in_a_world
+async def test_no_more_look_on_than_may_though_they_come_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quota_api, "WATCHING_MAX", 2)
+
+    async with contextlib.AsyncExitStack() as stack:
+        asked = [world.client.stream("GET", "/v1/quota/events") for _ in range(6)]
+        answers = await asyncio.gather(*(stack.enter_async_context(each) for each in asked))
+        assert sorted(each.status_code for each in answers) == [200] * 2 + [503] * 4

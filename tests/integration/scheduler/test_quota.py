@@ -9,7 +9,7 @@ import pytest
 
 from luftpause.kit.config import AuthConfig, Config
 from luftpause.kit.quota_client import RemotePort
-from luftpause.kit.quota_port import Gone, Granted, NotNow, QuotaUnavailableError, Refused, Released, Renewed, Reported
+from luftpause.kit.quota_port import Enabled, Gone, Granted, NotNow, QuotaUnavailableError, Refused, Released, Renewed, Reported
 from luftpause.scheduler.app import Running, running
 
 ONE = {"scopes": [{"name": "at_once", "kind": "concurrent", "limit": 1, "counts": ["requests"]}]}
@@ -79,6 +79,8 @@ async def test_all_questions_have_their_answers() -> None:
         assert limited.retry_seconds is not None
         assert 9 < limited.retry_seconds < 10
         assert await port.observe("github", status=200, headers={}) == Reported(settled=False)
+        assert await port.enable("github") == Enabled()
+        assert isinstance(await port.enable("gihub"), Refused)
         refused = await port.reserve("gihub", "d", caller="x", priority=1)
         assert refused == Refused("unknown_target", "no target is called 'gihub'; known: github, one")
         assert isinstance(msgspec.json.decode(await port.view()), dict)
@@ -115,6 +117,18 @@ async def test_a_grant_that_comes_too_late_is_given_back() -> None:
         stream = port._stream
         assert stream is not None
         await until(lambda: not stream._forgotten)
+
+
+async def test_a_grant_that_comes_too_late_is_kept_by_whoever_asked_again() -> None:
+    """A client's connection is cut in the moment of the grant, and it asks again for the same lease."""
+    async with both() as (scheduler, port):
+        cut = reserve(port, "a", 30)
+        await asyncio.sleep(0)  # it is in the outbox
+        cut.cancel()
+        again = await reserve(port, "a", 30)
+        assert isinstance(again, Granted)
+        assert isinstance(await port.renew("one", "a", again.fence), Renewed)
+        assert leases(scheduler) == {"a"}
 
 
 async def test_a_stream_that_ends_withdraws_what_waits_on_it() -> None:

@@ -13,13 +13,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from luftpause.kit.quota_port import Cost, Gone, Granted, NotNow, Refused, Released, Renewed, Reported
+from luftpause.kit.quota_port import Cost, Enabled, Gone, Granted, NotNow, Refused, Released, Renewed, Reported
 from luftpause.scheduler.governor.host import Governor
 from luftpause.scheduler.governor.view import quotas
 from luftpause.scheduler.quota import headers as quota_headers
 from luftpause.scheduler.quota.advice import advice
 from luftpause.scheduler.quota.decisions import Decision, Grant, Refuse, RefuseCode
-from luftpause.scheduler.quota.events import AnswerReported, LeaseReleased, LeaseRenewed, LimitsObserved, QuotaWanted
+from luftpause.scheduler.quota.events import AnswerReported, LeaseReleased, LeaseRenewed, LimitsObserved, QuotaWanted, TargetEnabled
 from luftpause.scheduler.quota.headers import Observation
 from luftpause.scheduler.quota.model import STANDING, Lease
 from luftpause.scheduler.quota.profiles import call_cost
@@ -174,6 +174,12 @@ class LocalPort:
         seen = self._observed(status, headers, body_excerpt)
         self._governor.post(LimitsObserved(self._governor.now, target, seen.samples, seen.limited, seen.wait_seconds, seen.kind))
         return self._reported(target, seen, settled=False, priority=1)
+
+    async def enable(self, target: str) -> Enabled | Refused:
+        if target not in self._governor.state.targets:
+            return self._unknown(target)
+        self._governor.post(TargetEnabled(self._governor.now, target))
+        return Enabled()
 
     def _observed(self, status: int | None, headers: Mapping[str, str], body_excerpt: str) -> Observation:
         if status is None:

@@ -140,6 +140,8 @@ async def _asked(port: QuotaPort, question: pb.QuotaQuestion) -> Answer:
             return await port.renew(question.renew.target, question.renew.want, question.renew.fence)
         case "release":
             return await port.release(question.release.target, question.release.want, question.release.fence)
+        case "enable":
+            return await port.enable(question.enable.target)
         case "observe":
             told = question.observe
             return await port.observe(told.target, status=told.status, headers=dict(told.headers), body_excerpt=told.body_excerpt)

@@ -103,7 +103,7 @@ def _too_large(d: Draft, cost: Cost) -> Refusal | None:
 
 def _unpayable(d: Draft, event: QuotaWanted) -> Refusal | None:
     if d.breaker.mode is Mode.DISABLED:
-        return RefuseCode.OUT_OF_CREDIT, f"{d.spec.name} says that its credit is used up; pay, then enable the target"
+        return RefuseCode.OUT_OF_CREDIT, f"{d.spec.name} says that its credit is used up; pay, then POST /v1/quota/{d.spec.name}/enable"
     if len(d.waiters) >= d.settings.waiters_max:
         return RefuseCode.QUEUE_FULL, f"{len(d.waiters)} calls wait for {d.spec.name} already; try again later"
     if event.retry and not _spend_retry(d, event.caller):
@@ -146,7 +146,7 @@ def forget_retries(d: Draft) -> None:
 def hopeless(d: Draft, waiter: Waiter) -> Refusal | None:
     """No wait would help any more: the credit is gone, or the limit has been lowered."""
     if d.breaker.mode is Mode.DISABLED and d.breaker.open_until == inf:
-        return RefuseCode.OUT_OF_CREDIT, f"{d.spec.name} says that its credit is used up; pay, then enable the target"
+        return RefuseCode.OUT_OF_CREDIT, f"{d.spec.name} says that its credit is used up; pay, then POST /v1/quota/{d.spec.name}/enable"
     return _too_large(d, waiter.cost)
 
 

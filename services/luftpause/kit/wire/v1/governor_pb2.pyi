@@ -19,7 +19,7 @@ class QuotaReplies(_message.Message):
     def __init__(self, replies: _Optional[_Iterable[_Union[QuotaReply, _Mapping]]] = ...) -> None: ...
 
 class QuotaQuestion(_message.Message):
-    __slots__ = ("number", "reserve", "report", "renew", "release", "observe", "view", "watch", "forget")
+    __slots__ = ("number", "reserve", "report", "renew", "release", "observe", "view", "watch", "forget", "enable")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     RESERVE_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class QuotaQuestion(_message.Message):
     VIEW_FIELD_NUMBER: _ClassVar[int]
     WATCH_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
+    ENABLE_FIELD_NUMBER: _ClassVar[int]
     number: int
     reserve: QuotaReserve
     report: QuotaReport
@@ -38,7 +39,8 @@ class QuotaQuestion(_message.Message):
     view: QuotaView
     watch: QuotaWatch
     forget: QuotaForget
-    def __init__(self, number: _Optional[int] = ..., reserve: _Optional[_Union[QuotaReserve, _Mapping]] = ..., report: _Optional[_Union[QuotaReport, _Mapping]] = ..., renew: _Optional[_Union[QuotaLease, _Mapping]] = ..., release: _Optional[_Union[QuotaLease, _Mapping]] = ..., observe: _Optional[_Union[QuotaAnswer, _Mapping]] = ..., view: _Optional[_Union[QuotaView, _Mapping]] = ..., watch: _Optional[_Union[QuotaWatch, _Mapping]] = ..., forget: _Optional[_Union[QuotaForget, _Mapping]] = ...) -> None: ...
+    enable: QuotaEnable
+    def __init__(self, number: _Optional[int] = ..., reserve: _Optional[_Union[QuotaReserve, _Mapping]] = ..., report: _Optional[_Union[QuotaReport, _Mapping]] = ..., renew: _Optional[_Union[QuotaLease, _Mapping]] = ..., release: _Optional[_Union[QuotaLease, _Mapping]] = ..., observe: _Optional[_Union[QuotaAnswer, _Mapping]] = ..., view: _Optional[_Union[QuotaView, _Mapping]] = ..., watch: _Optional[_Union[QuotaWatch, _Mapping]] = ..., forget: _Optional[_Union[QuotaForget, _Mapping]] = ..., enable: _Optional[_Union[QuotaEnable, _Mapping]] = ...) -> None: ...
 
 class QuotaReserve(_message.Message):
     __slots__ = ("target", "want", "caller", "priority", "has_cost", "cost", "lease_seconds", "wait_seconds", "retry")
@@ -119,6 +121,12 @@ class QuotaView(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class QuotaEnable(_message.Message):
+    __slots__ = ("target",)
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    def __init__(self, target: _Optional[str] = ...) -> None: ...
+
 class QuotaWatch(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -130,7 +138,7 @@ class QuotaForget(_message.Message):
     def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class QuotaReply(_message.Message):
-    __slots__ = ("number", "granted", "not_now", "refused", "reported", "renewed", "released", "gone", "view", "event", "unknown", "unavailable")
+    __slots__ = ("number", "granted", "not_now", "refused", "reported", "renewed", "released", "gone", "view", "event", "unknown", "unavailable", "enabled")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     GRANTED_FIELD_NUMBER: _ClassVar[int]
     NOT_NOW_FIELD_NUMBER: _ClassVar[int]
@@ -143,6 +151,7 @@ class QuotaReply(_message.Message):
     EVENT_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     UNAVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
     number: int
     granted: QuotaGranted
     not_now: QuotaNotNow
@@ -155,7 +164,8 @@ class QuotaReply(_message.Message):
     event: bytes
     unknown: QuotaDone
     unavailable: str
-    def __init__(self, number: _Optional[int] = ..., granted: _Optional[_Union[QuotaGranted, _Mapping]] = ..., not_now: _Optional[_Union[QuotaNotNow, _Mapping]] = ..., refused: _Optional[_Union[QuotaRefused, _Mapping]] = ..., reported: _Optional[_Union[QuotaReported, _Mapping]] = ..., renewed: _Optional[_Union[QuotaRenewed, _Mapping]] = ..., released: _Optional[_Union[QuotaDone, _Mapping]] = ..., gone: _Optional[_Union[QuotaDone, _Mapping]] = ..., view: _Optional[bytes] = ..., event: _Optional[bytes] = ..., unknown: _Optional[_Union[QuotaDone, _Mapping]] = ..., unavailable: _Optional[str] = ...) -> None: ...
+    enabled: QuotaDone
+    def __init__(self, number: _Optional[int] = ..., granted: _Optional[_Union[QuotaGranted, _Mapping]] = ..., not_now: _Optional[_Union[QuotaNotNow, _Mapping]] = ..., refused: _Optional[_Union[QuotaRefused, _Mapping]] = ..., reported: _Optional[_Union[QuotaReported, _Mapping]] = ..., renewed: _Optional[_Union[QuotaRenewed, _Mapping]] = ..., released: _Optional[_Union[QuotaDone, _Mapping]] = ..., gone: _Optional[_Union[QuotaDone, _Mapping]] = ..., view: _Optional[bytes] = ..., event: _Optional[bytes] = ..., unknown: _Optional[_Union[QuotaDone, _Mapping]] = ..., unavailable: _Optional[str] = ..., enabled: _Optional[_Union[QuotaDone, _Mapping]] = ...) -> None: ...
 
 class QuotaGranted(_message.Message):
     __slots__ = ("fence", "expires_seconds", "level")
