@@ -28,7 +28,8 @@ EVENTS_WAITING_MAX: Final = 1_000  # of one listener; beyond it the oldest are l
 SETTLING_SECONDS: Final = 0.5  # until a shared store has agreed, or not
 BODY_CHARS_MAX: Final = 8_192
 ASK_AGAIN_SECONDS_MIN: Final = 0.01  # P0's window begins at 0: nobody asks in a circle
-ASK_AGAIN_SECONDS_MAX: Final = 3_600.0
+ASK_AGAIN_SECONDS_MAX: Final = 3_600.0  # where no wait helps
+WAIT_SECONDS_TOLD_MAX: Final = 31 * 86_400.0  # whatever a provider says
 WAITING, BLOCKED, OUT_OF_CREDIT = "waiting", "blocked", "out_of_credit"
 MOMENTS: Final = frozenset({"until", "expires"})
 SECRET: Final = frozenset({"want", "fence"})
@@ -120,7 +121,8 @@ class LocalPort:
         seconds = advice(state, target, priority, self._random.random(), now=now)
         if seconds == inf:
             return NotNow(ASK_AGAIN_SECONDS_MAX, OUT_OF_CREDIT)
-        return NotNow(max(seconds, ASK_AGAIN_SECONDS_MIN), BLOCKED if state.targets[target].breaker.mode in STANDING else WAITING)
+        seconds = min(max(seconds, ASK_AGAIN_SECONDS_MIN), WAIT_SECONDS_TOLD_MAX)
+        return NotNow(seconds, BLOCKED if state.targets[target].breaker.mode in STANDING else WAITING)
 
     # ---- answers
 

@@ -177,7 +177,7 @@ def sampled(scope: Scope, sample: Sample, now: float, granted: float) -> Scope:
 
     Lower always counts. Higher counts only if the window is a new one, or the call went out after the last sample that counted: else it
     may be old. A reset of 0 says nothing: Azure tells it of quota that is used up. Of a window that has ended only the limit counts.
-    A window that is in use and whose end nobody tells ends after its whole length at the latest.
+    Nobody is told to owe more than a whole limit. A window that is in use and whose end nobody tells ends after its whole length at the latest.
     """
     if sample.limit is not None and sample.limit > 0:
         scope = replace(scope, limit=sample.limit)
@@ -189,7 +189,7 @@ def sampled(scope: Scope, sample: Sample, now: float, granted: float) -> Scope:
         anew = fixed and reset is not None and (scope.reset_at == inf or now + reset > scope.reset_at + shift)
         if sample.remaining <= scope.remaining or anew or granted > scope.sample_at:
             shares = _unused(scope) if anew else scope.shares
-            scope = replace(scope, remaining=min(sample.remaining, capacity(scope)), at=now, shares=shares)
+            scope = replace(scope, remaining=max(-scope.limit, min(sample.remaining, capacity(scope))), at=now, shares=shares)
         scope = replace(scope, sample_at=max(scope.sample_at, now))
     if fixed and reset:
         return replace(scope, reset_at=now + reset)

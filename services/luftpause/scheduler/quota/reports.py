@@ -72,11 +72,12 @@ def _settle_cost(d: Draft, lease: Lease, event: AnswerReported, told: set[str]) 
 
 
 def used_of(tables: Tables, lease: Lease, event: AnswerReported) -> list[tuple[str, float, float]]:
-    """Scope, units reserved, units to be charged."""
+    """Scope, units reserved, units to be charged: a mistake of one caller costs at most what was reserved, or a whole limit."""
     actual, found = dict(known(tables, event.actual)), list[tuple[str, float, float]]()
     for name, reserved in lease.cost:
         if (scope := tables.scopes.get(name)) is not None:
             used = actual.get(name, 0.0 if event.kind is LimitKind.TOO_LARGE else reserved)
+            used = min(used, max(reserved, scope.limit))
             least = reserved if scope.spec.charge == "reserved" and event.outcome == "ok" else 0.0
             found.append((name, reserved, max(used if isfinite(used) else reserved, least)))
     return found

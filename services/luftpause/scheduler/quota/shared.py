@@ -86,6 +86,8 @@ def told(d: Draft, event: LedgerTold) -> None:
         scope = d.scopes.get(one.name)
         if scope is not None and scope.spec.kind != "concurrent":
             d.scopes[one.name] = _shared(d, scope, one, pending)
+    if not event.disabled:
+        breaker.enabled(d)  # an operator may have told another node
     if event.disabled or event.blocked_seconds > 0:
         breaker.told(d, d.now + event.blocked_seconds, disabled=event.disabled, news_seconds=NEWS_SECONDS)
     if event.anew:

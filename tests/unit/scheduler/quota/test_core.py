@@ -491,3 +491,20 @@ def test_a_level_says_what_to_shed_and_p0_sheds_nothing() -> None:
     assert isinstance(critical, Grant)
     assert standard.cut == cut(Ladder(), standard.level) is not None
     assert (critical.level, critical.cut) == (0, None)
+
+
+def test_a_mistake_in_what_a_call_used_costs_a_whole_limit_at_most() -> None:
+    desk = Desk(ScopeSpec("req", "bucket", 60, 60))
+    desk.want("wrong", 0)
+    desk.report("wrong", actual={"req": 1e300})
+    assert desk.scope("req").remaining == 0
+    desk.now += 2
+    desk.want("next", 0)
+    assert "next" in desk.grants
+
+
+def test_nobody_is_told_to_owe_more_than_a_whole_limit() -> None:
+    desk = Desk(ScopeSpec("req", "bucket", 60, 60))
+    desk.want("liar", 0)
+    desk.report("liar", "ok", Sample("req", 60, -1e18, None))
+    assert desk.scope("req").remaining == -60

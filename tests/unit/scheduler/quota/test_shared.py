@@ -160,3 +160,13 @@ def test_out_of_credit_on_one_node_is_so_on_all() -> None:
     desk = Desk(PLAIN)
     assert told(desk, 50.0, 0.0, blocked_seconds=inf, disabled=True) == [Disabled("t", inf)]
     assert told(desk, 50.0, 0.0, blocked_seconds=inf, disabled=True) == []
+
+
+def test_a_target_that_was_enabled_by_another_node_is_tried_here_too() -> None:
+    desk = Desk(HOUR)
+    told(desk, 100, 0, disabled=True, blocked_seconds=1e300)
+    assert desk.target.breaker.mode is Mode.DISABLED
+    told(desk, 100, 0)
+    assert desk.target.breaker.mode is Mode.HALF_OPEN
+    desk.want("probe", 0)
+    assert "probe" in desk.grants

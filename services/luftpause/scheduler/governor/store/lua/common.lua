@@ -193,7 +193,7 @@ local function sampled(sample, granted, at)
     local shift = math.max(2, 0.02 * scope.window)
     local anew = fixed and resets and (scope.reset_at >= INF or resets > scope.reset_at + shift)
     if sample.remaining <= scope.remaining or anew or granted > scope.sample_at then
-      scope.remaining, scope.at = math.min(sample.remaining, capacity(scope)), now
+      scope.remaining, scope.at = math.max(-scope.limit, math.min(sample.remaining, capacity(scope))), now
     end
     scope.sample_at = math.max(scope.sample_at, at)
   end

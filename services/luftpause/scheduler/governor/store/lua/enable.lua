@@ -4,6 +4,6 @@ if breaker.mode == 'disabled' then
   breaker.mode, breaker.open_until, breaker.episode_at = 'open', now, now
   touch('breaker')
   wrote()
-  hint('room', 0)
+  hint('closed', 0) -- also nodes where nobody waits look
 end
 return reply({ok = true, nodes = nodes()})
