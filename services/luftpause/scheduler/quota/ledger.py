@@ -177,7 +177,8 @@ def sampled(scope: Scope, sample: Sample, now: float, granted: float) -> Scope:
 
     Lower always counts. Higher counts only if the window is a new one, or the call went out after the last sample that counted: else it
     may be old. A reset of 0 says nothing: Azure tells it of quota that is used up. Of a window that has ended only the limit counts.
-    Nobody is told to owe more than a whole limit. A window that is in use and whose end nobody tells ends after its whole length at the latest.
+    Nobody is told to owe more than a whole limit. A window that is in use and whose end nobody tells ends after its whole length at the
+    latest.
     """
     if sample.limit is not None and sample.limit > 0:
         scope = replace(scope, limit=sample.limit)
