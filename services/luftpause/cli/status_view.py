@@ -14,6 +14,7 @@ HELD_SHOWN: Final = 8
 CALLERS_SHOWN: Final = 8
 RUNS_SHOWN: Final = 12
 BAR_CELLS: Final = 24
+NUMBER_CELLS: Final = 4
 SPARK_CELLS: Final = 40
 SPARKS: Final = "▁▂▃▄▅▆▇█"
 SPARKS_ASCII: Final = "_.-=+*#@"
@@ -179,15 +180,26 @@ def _quotas(targets: Sequence[Json], marks: Marks) -> RenderableType:
     """A line per limit; what is of the whole target stands in its first."""
     lights = {"green": "green", "amber": "yellow", "red": "bold red"}
     table = _table("Quota", "Limit", "Light", "Free", "of", "Renews in", "Breaker", "In flight", "Waiting", numbers=(3, 4, 5, 7, 8))
+    for column in table.columns[:2]:
+        column.no_wrap = False  # names are cut before anything else
     for target in targets:
-        whole = [Text(target["breaker"]["mode"]), str(target["leases"]["out"]), str(sum(target["shared_pool"]["waiting"]))]
+        whole = [
+            Text(target["breaker"]["mode"].replace("emptive_open", "emptive")),
+            str(target["leases"]["out"]),
+            str(sum(target["shared_pool"]["waiting"])),
+        ]
         name = target["name"]
         for scope in target["traffic_light"]["scopes"]:
             renews = marks.none if scope["renews_seconds"] is None else duration(scope["renews_seconds"])
             light = Text(scope["light"], style=lights.get(scope["light"], ""))
-            table.add_row(Text(name), Text(scope["name"]), light, f"{scope['free']:g}", f"{scope['capacity']:g}", renews, *whole)
+            names = [Text(each, no_wrap=True, overflow="ellipsis") for each in (name, scope["name"])]
+            table.add_row(*names, light, _units(scope["free"]), _units(scope["capacity"]), renews, *whole)
             name, whole = "", ["", "", ""]
     return table
+
+
+def _units(count: float) -> str:
+    return f"{round(count, 1):.15g}"
 
 
 def _runs(runtime: Json, marks: Marks) -> RenderableType:
@@ -237,7 +249,11 @@ def duration(seconds: float) -> str:
 
 
 def _table(*columns: str, numbers: tuple[int, ...] = (), note: str = "") -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", caption=note or None, caption_justify="left", caption_style="dim")
+    """Columns are a space apart, so that 80 characters are enough."""
+    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="dim")
+    table.caption, table.caption_justify, table.caption_style = note or None, "left", "dim"
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index in numbers else "left", no_wrap=True, overflow="ellipsis")
+        number = index in numbers
+        least = max(NUMBER_CELLS, len(column)) if number else None
+        table.add_column(column, justify="right" if number else "left", no_wrap=True, overflow="ellipsis", min_width=least)
     return table

@@ -34,9 +34,9 @@ async def seen_of(c: Crowd) -> Seen:
         asker.close()
 
 
-def shown(seen: Seen, **options: Any) -> str:
-    console = Console(file=io.StringIO(), width=140)
-    console.print(view(seen, 140, **options))
+def shown(seen: Seen, width: int = 140, **options: Any) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(view(seen, width, **options))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -209,6 +209,11 @@ def test_quotas_and_runs_are_shown_where_there_are_some(seen: Seen) -> None:
     child = {**run, "handle": "r2", "state": "AwaitingApproval", "parent": "r1", "children": [], "pending_approvals": waits}
     printed = shown(Seen({**seen.status, "quota": {"targets": [target]}}, seen.samples, {"runs": [run, child]}), ascii_only=True)
     (quota,) = [line.split() for line in printed.splitlines() if "copilot" in line]
+    narrow = {**target, "name": "copilot-of-all", "breaker": {"mode": "pre_emptive_open"}, "leases": {"out": 100}}
+    narrow["traffic_light"] = {"scopes": [{**scope, "free": 1_200_000.04, "capacity": 2_000_000.0, "renews_seconds": 3_594.0}]}
+    tight = shown(Seen({**seen.status, "quota": {"targets": [narrow]}}, seen.samples), 80, ascii_only=True)
+    (row,) = [line.split() for line in tight.splitlines() if line.startswith(" copi")]
+    assert row[2:] == ["amber", "1200000", "2000000", "59", "min", "54", "s", "pre_emptive", "100", "7"]
     assert quota == ["copilot", "requests", "amber", "12", "80", "1", "min", "01", "s", "half_open", "3", "7"]
     lines = printed.splitlines()
     (parent,) = [number for number, line in enumerate(lines) if line.strip().startswith("r1 ")]
