@@ -275,6 +275,13 @@ async def test_routes_and_methods(method: str, path: str, status: int, allow: st
         assert (await client.ask(get("/health"))).status == 200, "the connection goes on"
 
 
+async def test_a_wrong_path_below_a_quota_is_not_sent_to_where_turns_go() -> None:
+    async with running_plane(FakeScheduler()) as plane, client_of(plane) as client:
+        await client.send(get("/v1/quota/github/frob"))
+        message = (await client.answer("GET")).error["message"]
+    assert "there is no /v1/quota/github/frob here; /v1/quota/TARGET/ is followed by" in message
+
+
 @pytest.mark.parametrize(
     ("path", "meant"),
     [
