@@ -193,7 +193,7 @@ class Door:
     def _missing(self, path: str) -> str:
         """Names the path that was meant where only `/v1` is missing or doubled; else where turns go, or calls for quota."""
         if path.startswith(QUOTA):
-            return f"there is no {path[:200]} here; {QUOTA}TARGET/ is followed by what is asked of it, `reserve` for example (docs/governor.md)"
+            return f"there is no {path[:200]} here; {QUOTA}TARGET/ is followed by what is asked of it, as in `reserve` (docs/governor.md)"
         meant = "/v1/" + path.strip("/").removeprefix("v1/").removeprefix("v1/")
         if meant in self._relayed or self._methods_of(meant):
             base = "ANTHROPIC_BASE_URL ends before /v1" if meant.startswith("/v1/messages") else "A client's base_url ends in /v1"
