@@ -26,8 +26,15 @@ JOIN_SECONDS: Final = 1.0
 ERROR_BYTES_MAX: Final = 65_536
 EXCERPT_CHARS: Final = 300
 COMPACT: Final = "x-luftpause-compact"
+UNKNOWN_FIELD: Final = frozenset({400, 422})  # what engines say of a field that they don't know
+USAGE_FIELD: Final = b"stream_options"
+MODELS_KEPT_MAX: Final = 1_000
 
 _RETRYABLE: Final = frozenset({408, 425, 500, 502, 503, 504, 507, 520, 521, 522, 523, 524, 529})
+
+
+class UsageRefusedError(Exception):
+    """The engine takes no `stream_options`; nothing was made."""
 
 
 class DataplaneClient:
@@ -37,6 +44,7 @@ class DataplaneClient:
         self._url = config.dataplane.rstrip("/").removesuffix("/v1")
         self._turn_seconds_max = config.turn_seconds_max
         self._answer_chars_max = config.answer_chars_max
+        self._without_usage: set[str] = set()  # models whose engines refuse to be asked for it
         self._log = Log("runtime.model")
         self._http = httpx.AsyncClient(
             transport=transport,
@@ -119,11 +127,25 @@ class DataplaneClient:
         return tuple(str(entry["id"]) for entry in entries if entry.get("id") and entry.get("kind", "generative") == kind)
 
     async def _ask(self, turn: ModelTurn) -> ModelAnswer:
-        request = self._http.build_request("POST", f"{self._url}/v1/chat/completions", headers=_headers(turn), content=_body(turn))
+        if turn.model not in self._without_usage:
+            try:
+                return await self._asked(turn, usage=True)
+            except UsageRefusedError:
+                if len(self._without_usage) < MODELS_KEPT_MAX:
+                    self._without_usage.add(turn.model)
+                self._log.warning("its engine refuses stream_options; tokens of its turns are not counted", model=turn.model)
+        return await self._asked(turn, usage=False)
+
+    async def _asked(self, turn: ModelTurn, *, usage: bool) -> ModelAnswer:
+        body = _body(turn, usage=usage)
+        request = self._http.build_request("POST", f"{self._url}/v1/chat/completions", headers=_headers(turn), content=body)
         answer = await self._http.send(request, stream=True)
         try:
             if answer.status_code != 200:
-                raise _refusal(answer.status_code, answer.headers, await _start_of(answer))
+                start = await _start_of(answer)
+                if usage and answer.status_code in UNKNOWN_FIELD and USAGE_FIELD in start:
+                    raise UsageRefusedError
+                raise _refusal(answer.status_code, answer.headers, start)
             said = await _read(answer, AnswerBuilder(self._answer_chars_max))
             return replace(said, compact=True) if answer.headers.get(COMPACT) == "1" else said
         except StreamError as error:
@@ -187,13 +209,10 @@ def _caller_header(caller: str) -> list[tuple[bytes, bytes]]:
     return [(b"x-luftpause-caller", caller.encode("utf-8", "replace"))] if caller else []
 
 
-def _body(turn: ModelTurn) -> bytes:
-    body: dict[str, Any] = {
-        "model": turn.model,
-        "messages": list(turn.messages),
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
+def _body(turn: ModelTurn, *, usage: bool) -> bytes:
+    body: dict[str, Any] = {"model": turn.model, "messages": list(turn.messages), "stream": True}
+    if usage:
+        body["stream_options"] = {"include_usage": True}
     if turn.tools:
         body["tools"] = list(turn.tools)
     if turn.max_tokens > 0:

@@ -72,6 +72,16 @@ async def test_a_whole_stream_is_an_answer_and_the_request_says_whose_turn_it_is
     }
 
 
+async def test_an_engine_that_refuses_to_be_asked_for_usage_gets_the_turn_without_that_and_is_not_asked_again():
+    detail = b'{"detail":[{"type":"extra_forbidden","loc":["body","stream_options"]}]}'
+    refused = head("422 Unprocessable", content_type="application/json", connection="close") + detail
+    streamed = chunked(TEXT, STOP, DONE, end=True)
+    async with answering(refused, streamed, streamed) as raw, DataplaneClient(RuntimeConfig(dataplane=raw.url)) as client:
+        answers = [await client.ask(turn()) for _ in range(2)]
+    assert answers == [ModelAnswer("hi", (), "stop", 0, 0, 0)] * 2
+    assert ["stream_options" in json.loads(body) for body in raw.bodies] == [True, False, False]
+
+
 async def test_max_tokens_0_and_no_tools_are_left_out_and_a_lone_surrogate_does_no_harm():
     async with answering(stream(TEXT, STOP, DONE)) as raw:
         await ask(raw, turn(max_tokens=0, messages=[{"role": "user", "content": "\ud83d"}]))
