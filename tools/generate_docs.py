@@ -30,10 +30,10 @@ names every mistake with its line.
   Sections: SCHEDULER, DATAPLANE, RUNTIME, GOVERNOR, LOG. Lists and mappings are set in the file only. Names without two underscores are
   reserved.
 - **Secrets.** Keys stand in environment variables only; the file names them (`api_key_env`).
-- **Changes.** `replicas` is read again when the file has changed (once it has stopped changing, about two seconds) and on SIGHUP, by the
-  scheduler and by `luftpause up`. Turns in flight stay where they are. A file with a mistake is not taken: the log names it with its line,
-  and what was read before stays. So does a file without the key `replicas`; `replicas: []` removes all. Other keys take effect when the
-  services are started anew; the log names those that have changed.
+- **Changes.** `replicas` and `governor.targets` are read again when the file has changed (once it has stopped changing, about two
+  seconds) and on SIGHUP, by the scheduler and by `luftpause up`. Turns in flight stay where they are. A file with a mistake is not taken:
+  the log names it with its line, and what was read before stays. So does a file without the key `replicas`; `replicas: []` removes all.
+  Other keys, a target's `proxy` among them, take effect when the services are started anew; the log names those that have changed.
 
 ```yaml
 replicas:

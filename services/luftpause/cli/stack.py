@@ -150,11 +150,12 @@ async def start(children: Children, plan: Plan) -> Addresses:
 
 
 def take_replicas(plan: Plan, config: Config) -> None:
-    """Give the running scheduler the replicas of `config`; everything else stays as it was started."""
+    """Give the running scheduler the replicas and targets of quotas of `config`; everything else stays as it was started."""
     if plan.engine is not None:
         log.info("the replicas of the file are not used: the engines that were asked for take the turns", engine=plan.engine.value)
         return
-    changed = plan.config.model_copy(update={"replicas": config.replicas})
+    governor = plan.config.governor.model_copy(update={"targets": config.governor.targets})
+    changed = plan.config.model_copy(update={"replicas": config.replicas, "governor": governor})
     write(_with_expected(changed), _file(plan, "scheduler"))
 
 

@@ -1,7 +1,8 @@
-"""Has the configuration file changed, and do its replicas count from now on?
+"""Has the configuration file changed, and do its replicas and quotas count from now on?
 
-Replicas are re-read while a service runs; all else needs a restart, which the log says. A file counts once it has stopped changing: editors
-and tools write in pieces, and half a file may well be valid. Whatever is wrong with it, what was read before stays.
+Replicas and the targets of quotas are re-read while a service runs; all else needs a restart, which the log says. A file counts once it
+has stopped changing: editors and tools write in pieces, and half a file may well be valid. Whatever is wrong with it, what was read
+before stays.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from msgspec import Struct
 from luftpause.kit.config import Config
 from luftpause.kit.config_base import Section
 from luftpause.kit.config_file import load
+from luftpause.kit.config_governor import GovernorConfig
 from luftpause.kit.errors import ConfigError
 from luftpause.kit.logs import Log
 from luftpause.kit.serve import on_hangup
@@ -48,7 +50,7 @@ class Watcher:
         self._restart: tuple[str, ...] = ()  # keys that were said to need one
 
     def look(self, *, asked: bool = False) -> Config | None:
-        """The file's configuration, where its replicas are others than before. `asked`: read it also if it looks unchanged."""
+        """The file's configuration, where its replicas or targets are others than before. `asked`: read it also if it looks unchanged."""
         stamp = _stamp(self._path)
         at_rest = stamp == self._seen
         self._seen = stamp
@@ -82,8 +84,11 @@ class Watcher:
         before = {replica.name: replica for replica in self._config.replicas}
         after = {replica.name: replica for replica in config.replicas}
         same_order = list(before) == list(after)
-        self._config = config
+        targets, self._config = self._config.governor.targets, config
         if before == after and same_order:
+            if targets != config.governor.targets:
+                log.info("re-read; the targets of quotas have changed", path=str(self._path))
+                return config
             if by_signal:
                 log.info("re-read; the replicas are as before", path=str(self._path))
             return None
@@ -151,5 +156,12 @@ def _others(old: Config, new: Config) -> tuple[str, ...]:
     for section in sections:
         before: Section = getattr(old, section)
         after: Section = getattr(new, section)
-        keys += [f"{section}.{key}" for key in type(before).model_fields if getattr(before, key) != getattr(after, key)]
+        keys += [f"{section}.{key}" for key in type(before).model_fields if _needed(before, key) != _needed(after, key)]
     return tuple(keys)
+
+
+def _needed(section: Section, key: str) -> object:
+    """What of a key is read at the start only: of the targets of quotas, where calls of dataplanes go and what they cost."""
+    if not isinstance(section, GovernorConfig) or key != "targets":
+        return getattr(section, key)
+    return {name: (target.proxy, target.profile) for name, target in section.targets.items() if target.proxy is not None}

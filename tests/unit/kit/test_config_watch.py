@@ -168,6 +168,18 @@ def test_other_keys_are_named_as_needing_a_restart_once(file: Path, caplog: pyte
     assert said(caplog)[-1] == "no key needs a restart any more"
 
 
+def test_targets_of_quotas_count_without_a_restart_but_for_where_their_proxy_leads(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    watcher = watching(file)
+    file.write_text(A + "governor: {targets: {github: {limits: {core: 15000}, profile: github}}}\n")
+    taken = settled(watcher)
+    assert taken is not None
+    assert taken.governor.targets["github"].limits == {"core": 15000}
+    assert said(caplog) == ["re-read; the targets of quotas have changed"]
+    file.write_text(A + "governor: {targets: {github: {profile: github, proxy: 'http://a'}}}\n")
+    assert settled(watcher) is not None
+    assert [record.fields["keys"] for record in caplog.records if "keys" in record.fields] == [["governor.targets"]]
+
+
 def test_no_value_of_the_file_is_logged(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     watcher = watching(file, {"SECRET": "s3cret"})
     file.write_text(AB + "runtime:\n  servers:\n    t: {url: 'http://t', headers: {authorization: '${SECRET}'}}\n")
