@@ -18,7 +18,11 @@ Json = dict[str, Any]
 
 
 class Cluster:
-    """`engines` are named engine-0, engine-1 …, `planes` dp-0, dp-1 …; a service that is started again has the port of its earlier life."""
+    """
+    Rules are those of `original`, whose places kept for paused runs tests can count, unless `scheduler` says otherwise.
+
+    `engines` are named engine-0, engine-1 …, `planes` dp-0, dp-1 …; a service that is started again has the port of its earlier life.
+    """
 
     def __init__(
         self, folder: Path, engines: list[Process], planes: int, scheduler: Json, dataplane: Json, replicas: Sequence[Json]
@@ -30,7 +34,8 @@ class Cluster:
         self.http = httpx.AsyncClient(trust_env=False, timeout=60, limits=httpx.Limits(max_connections=None))
         self._names = [f"dp-{i}" for i in range(planes)]
         self._scheduler: Json = {
-            "grpc_port": a_quiet_port(), "http_port": a_quiet_port(), "probe_seconds": 1, "dataplanes_expected": self._names, **scheduler
+            "grpc_port": a_quiet_port(), "http_port": a_quiet_port(), "probe_seconds": 1, "dataplanes_expected": self._names,
+            "policy": "original", **scheduler,
         }  # fmt: skip
         self._dataplane = dataplane
         self._ports = {name: a_quiet_port() for name in self._names}

@@ -58,7 +58,8 @@ class _Mended(httpx2.AsyncByteStream):
 @contextlib.asynccontextmanager
 async def connect(url: str, config: UpstreamConfig, refusals: Refusals) -> AsyncGenerator[TransportStreams]:
     """Streams to the server. Nothing is sent yet. Redirects are followed within the configured origin only."""
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+    # As many stay open as there may be calls: else most calls of a crowd open a connection of their own.
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=config.calls_max)
     client = httpx2.AsyncClient(
         headers={"accept-encoding": "identity", **config.headers},  # what is packed can't be mended
         timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),  # calls have their own time-out, streams may be silent
