@@ -25,7 +25,7 @@ async def test_each_life_of_a_scheduler_has_a_log_of_its_own(tmp_path: Path) -> 
     assert len(found) == 2
     for each in found:
         assert each.different == 0
-        assert each.events >= 5  # the end of the turn may come when the scheduler has stopped already
+        assert each.events >= 3  # what is told without hurry, as the end of the turn, may come when the scheduler has stopped already
         assert each.decisions > 1
         assert each.end is not None
         assert each.end.end == "stop"
