@@ -53,8 +53,9 @@ class Crowd:
 
     def start(self) -> None:
         self.post(*[ReplicaProbed(self.now, name, ProbeOutcome.OK, Load(2, 0), (MODEL,)) for name in self.names])
-        self.post(Resync(self.now, PLANE, "session", "boot"))
+        self.post(Resync(self.now, PLANE, "session", "boot"))  # the only one expected: placing begins with it, whatever the clock says
         self.settle()
+        assert self.running.host.state.open
 
     def asks(self, run: str, *, parent: str = "", batch: bool = False, caller: str = "ann") -> str:
         """The turn that it asks for."""
@@ -114,7 +115,7 @@ async def crowd(
             ReplicaConfig(name=name, url=url_of(engine), load="none", models=(MODEL,), max_in_flight=places, health=None)
             for name, engine in engines.items()
         )
-        scheduler = SchedulerConfig(policy="original", grpc_port=0, http_port=port, start_grace_seconds=0.01)
+        scheduler = SchedulerConfig(policy="original", grpc_port=0, http_port=port, dataplanes_expected=(PLANE,))
         config = Config.model_validate({"replicas": replicas, "scheduler": scheduler, "governor": governor or {}})
         whole = Crowd(await stack.enter_async_context(app.running(config)), engines)
         whole.start()

@@ -46,7 +46,7 @@ async def test_it_shows_replicas_what_is_held_and_why_and_who_has_the_turns(caps
         c.ends(turns[0], tools=("search",))
         assert await said(c) == 0
     printed = capsys.readouterr().out
-    assert "24 in flight, 5 held; runs: 24 generating, " in printed, printed
+    assert "24 in flight, 5 held; runs: 24 generating, 1 paused" in printed, printed
     (replica,) = [line.split() for line in printed.splitlines() if line.strip().startswith("engine-a ")]
     assert replica[1] == "healthy"
     assert "24 / 24" in " ".join(replica)
