@@ -5,8 +5,19 @@ from typing import Final
 
 from msgspec import Struct
 
+from luftpause.scheduler.quota.specs import UNITS_MAX, UNITS_MIN, WINDOW_SECONDS_MAX, WINDOW_SECONDS_MIN
+
 WINDOW_SECONDS: Final = {
     "second": 1.0, "minute": 60.0, "min": 60.0, "hour": 3_600.0, "day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0,
+}  # fmt: skip
+SCOPES_MAX: Final = 64  # of one answer: a provider tells a handful
+SCOPE_CHARS_MAX: Final = 64
+UNNAMED: Final = "default"
+_CREDIBLE: Final = {
+    "limit": (-UNITS_MAX, UNITS_MAX),  # negative: there is no limit, or no figure
+    "remaining": (-UNITS_MAX, UNITS_MAX),
+    "reset_seconds": (0.0, WINDOW_SECONDS_MAX),
+    "window_seconds": (WINDOW_SECONDS_MIN, WINDOW_SECONDS_MAX),
 }  # fmt: skip
 
 
@@ -26,15 +37,23 @@ class Sample(Struct, frozen=True, gc=False):
 
 
 class Gathered:
-    """Samples as their parts are found. What is said first of a part stays."""
+    """
+    Samples as their parts are found. What is said first of a part stays.
+
+    What the ledger can't count with is no figure, whoever tells it: `w=-5`, a limit of 1e-300, a reset in a thousand years.
+    """
 
     def __init__(self) -> None:
         self._parts: dict[str, dict[str, float]] = {}
 
     def put(self, scope: str, part: str, value: float | None) -> None:
         """`part`: limit, remaining, reset_seconds or window_seconds."""
+        scope = _named(scope)
+        if scope not in self._parts and len(self._parts) >= SCOPES_MAX:
+            return
         parts = self._parts.setdefault(scope, {})
-        if value is not None:
+        least, most = _CREDIBLE[part]
+        if value is not None and least <= value <= most and not (part == "limit" and 0 < value < UNITS_MIN):
             parts.setdefault(part, value)
 
     def add(self, samples: Iterable[Sample]) -> None:
@@ -49,3 +68,9 @@ class Gathered:
             for scope, parts in self._parts.items()
             if ("limit" in parts or "remaining" in parts) and parts.get("limit", 0.0) >= 0 and parts.get("remaining") != -1
         )
+
+
+def _named(scope: str) -> str:
+    """As it can stand in logs, metrics and keys; a scope without a name would stand for the whole target."""
+    name = "".join(character for character in scope if character.isprintable())[:SCOPE_CHARS_MAX].strip()
+    return name or UNNAMED

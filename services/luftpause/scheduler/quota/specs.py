@@ -1,10 +1,15 @@
 """What can be said of a limited API beforehand: its limits, what else may be learned, who has a share, what is cut when it gets tight?"""
 
 from math import inf, isfinite
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
+UNITS_MIN: Final = 1e-3  # of a limit; beyond these bounds sums and quotients of floats run over or lose single calls
+UNITS_MAX: Final = 1e15
+PART_MIN: Final = 1e-6
+WINDOW_SECONDS_MIN: Final = 1e-3
+WINDOW_SECONDS_MAX: Final = 366 * 86_400.0
 BURST_MAX = 60.0
 COMPACTS = 2  # the level from which on
 FALLS_BACK = 3
@@ -34,12 +39,19 @@ class ScopeSpec(Struct, frozen=True, gc=False):
     counts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not (0 < self.limit < inf and 0 < self.window_seconds < inf and 0 < self.burst <= BURST_MAX):
+        if not (UNITS_MIN <= self.limit <= UNITS_MAX and PART_MIN <= self.burst <= BURST_MAX):
             raise ValueError(
-                f"scope {self.name!r}: limit and window_seconds must be above 0 and finite, burst above 0 and at most {BURST_MAX:g}"
+                f"scope {self.name!r}: limit is {self.limit:g} and burst {self.burst:g}; give a limit from {UNITS_MIN:g} to "
+                f"{UNITS_MAX:g}, and a burst from {PART_MIN:g} to {BURST_MAX:g}"
             )
-        if not (0 <= self.red <= self.green <= 1 and 0 <= self.floor <= 1 and 0 <= self.declared_demand < inf):
-            raise ValueError(f"scope {self.name!r}: 0 <= red <= green <= 1, floor from 0 to 1, declared_demand not below 0")
+        if not WINDOW_SECONDS_MIN <= self.window_seconds <= WINDOW_SECONDS_MAX:
+            raise ValueError(
+                f"scope {self.name!r}: window_seconds is {self.window_seconds:g}; give {WINDOW_SECONDS_MIN:g} to {WINDOW_SECONDS_MAX:g}"
+            )
+        if not (0 <= self.red <= self.green <= 1 and 0 <= self.declared_demand < inf):
+            raise ValueError(f"scope {self.name!r}: 0 <= red <= green <= 1, declared_demand not below 0")
+        if not (self.floor == 0 or PART_MIN <= self.floor <= 1):
+            raise ValueError(f"scope {self.name!r}: floor is {self.floor:g}; give 0, or {PART_MIN:g} to 1")
         if any(not 0 <= part <= 1 for part in self.protect):
             raise ValueError(f"scope {self.name!r}: protect has a part from 0 to 1 for each class")
 

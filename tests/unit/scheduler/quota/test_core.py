@@ -440,9 +440,21 @@ def test_who_only_retries_runs_out_of_retries() -> None:
     assert desk.granted(desk.want("again", caller="c", retry=True)) == ["again"]
 
 
-def test_a_limit_without_sense_is_refused_when_it_is_configured() -> None:
-    with pytest.raises(ValueError, match="limit and window_seconds must be above 0"):
-        ScopeSpec("req", "fixed", 0)
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ({"limit": 0.0}, "limit is 0 and burst 1; give a limit from 0.001 to 1e.15"),
+        ({"limit": 1e-300}, "limit is 1e-300"),
+        ({"limit": 1e300}, "limit is 1e.300"),
+        ({"limit": 10.0, "burst": 1e-300}, "burst 1e-300; give .* a burst from 1e-06 to 60"),
+        ({"limit": 10.0, "window_seconds": 1e-300}, "window_seconds is 1e-300; give 0.001 to"),
+        ({"limit": 10.0, "window_seconds": -5.0}, "window_seconds is -5; give 0.001 to"),
+        ({"limit": 10.0, "floor": 1e-323}, "floor is .*; give 0, or 1e-06 to 1"),
+    ],
+)
+def test_a_limit_without_sense_is_refused_when_it_is_configured(figures: dict[str, float], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ScopeSpec("req", "fixed", **figures)
 
 
 def test_new_limits_keep_the_ledger_the_waiters_and_the_leases() -> None:
