@@ -36,7 +36,7 @@ class ConnEnds(asyncio.Protocol):
 
     __slots__ = (
         "_caller", "_eof_at", "_phase", "_reader", "_refused", "_slow_at", "_slow_bytes", "_taken", "_transport",
-        "app", "app_state", "deadline", "handler", "headed", "keeps", "loop", "more", "server_state", "write",
+        "app", "app_state", "deadline", "half_close_seconds", "handler", "headed", "keeps", "loop", "more", "server_state", "write",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +61,7 @@ class ConnEnds(asyncio.Protocol):
         self.headed = False  # the head of the final answer is out
         self.keeps = False  # may another request follow?
         self.more = b""  # header lines for every answer to this request
+        self.half_close_seconds = self.door.config.half_close_seconds
         self.deadline = self.door.sweep.now + self.door.config.idle_connection_seconds
 
     @abstractmethod
@@ -143,7 +144,7 @@ class ConnEnds(asyncio.Protocol):
         self.deadline = self._slow_at
         if self._eof_at != NEVER:
             sign = max(self._eof_at, self.handler.last_sign() if self.handler is not None else 0.0)
-            if now >= sign + self.door.config.half_close_seconds or self._socket().getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            if now >= sign + self.half_close_seconds or self._socket().getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                 self._gone()
             else:
                 self.deadline = now  # nobody reads any more, so look at each sweep

@@ -39,8 +39,13 @@ class Handler(Protocol):
 
 
 class Client(Protocol):
-    """A connection as its handler sees it. `more` are header lines for every answer, `keeps`: another request may follow."""
+    """
+    A connection as its handler sees it. `more` are header lines for every answer, `keeps`: another request may follow.
 
+    `half_close_seconds`: a client that closed its side is gone after so long without a further sign; a handler may make it shorter.
+    """
+
+    half_close_seconds: float
     handler: Handler | None
     headed: bool
     keeps: bool

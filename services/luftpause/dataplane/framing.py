@@ -7,6 +7,8 @@ payload among them and `done` whether the body is complete. RFC 9112 sections 6 
 import re
 from typing import Final
 
+from luftpause.kit.header_names import folded
+
 SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
 TRAILER: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*")
 LINE_BYTES_MAX: Final = 8192  # a size line with its extensions, or all trailers
@@ -159,7 +161,7 @@ class Chunked:
 
 
 def _is_barred(trailer: bytes) -> bool:
-    name = trailer.partition(b":")[0].lower()
+    name = folded(trailer.partition(b":")[0])
     return any(name.startswith(each) if each.endswith(b"-") else name == each for each in NO_TRAILERS)
 
 

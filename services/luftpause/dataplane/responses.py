@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from luftpause.dataplane.rejection import Rejection
+from luftpause.kit.header_names import is_ours
 
 PHRASES: Final = {
     200: "OK", 201: "Created", 202: "Accepted", 204: "No Content", 304: "Not Modified", 400: "Bad Request", 401: "Unauthorized",
@@ -68,9 +69,7 @@ def passed_lines(status: int, phrase: str, headers: Iterable[tuple[bytes, bytes]
     """
     nominated = _nominated(headers)
     kept = [
-        b"%b: %b\r\n" % (name, value)
-        for name, value in headers
-        if name not in REPLACED and not name.startswith(b"x-luftpause-") and name not in nominated
+        b"%b: %b\r\n" % (name, value) for name, value in headers if name not in REPLACED and not is_ours(name) and name not in nominated
     ]
     return b"".join((status_line(status, phrase), *kept))
 

@@ -12,6 +12,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from luftpause.kit.config_base import URL_PATTERN, Count, Name, Port, Seconds, Section, Url
 from luftpause.kit.config_governor import PROFILES, GovernorConfig, ReplicaQuotaConfig
 from luftpause.kit.errors import ConfigError
+from luftpause.kit.header_names import folded
 from luftpause.kit.urls import base_url
 
 APIS_HELP: Final = (
@@ -167,6 +168,7 @@ class SchedulerConfig(Section):
 CREDENTIALS: Final = frozenset({
     "authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "xi-api-key", "cookie",
 })  # fmt: skip
+OWN_TOKEN: Final = "x-luftpause-token"  # noqa: S105 - a header's name
 
 
 class DataplaneConfig(Section):
@@ -247,8 +249,10 @@ class DataplaneConfig(Section):
     @field_validator("forward_headers")
     @classmethod
     def _no_credentials(cls, headers: tuple[str, ...]) -> tuple[str, ...]:
-        found = sorted({header for header in headers if header.lower() in CREDENTIALS})
-        if found:
+        plain = {header: folded(header.encode()).decode() for header in headers}
+        if found := sorted(header for header, name in plain.items() if name == OWN_TOKEN):
+            raise ValueError(f"{', '.join(found)} may not go on to an engine: it holds luftpause's own token")
+        if found := sorted(header for header, name in plain.items() if name in CREDENTIALS):
             raise ValueError(f"{', '.join(found)} may not go on to an engine: it gets the key that api_key_env of its replica names")
         return headers
 

@@ -243,8 +243,12 @@ async def test_a_redirect_is_passed_on_and_nothing_goes_where_it_points() -> Non
         assert elsewhere.connections == 0
 
 
-@pytest.mark.parametrize("name", ["authorization", "Authorization", "x-api-key", "cookie"])
-def test_no_configuration_sends_a_clients_secret_on(name: str) -> None:
-    with pytest.raises(ValueError, match="api_key_env"):
+SECRETS = [("authorization", "api_key_env"), ("Authorization", "api_key_env"), ("x-api-key", "api_key_env"), ("cookie", "api_key_env"),
+    ("X_Api_Key", "api_key_env"), ("x-luftpause-token", "own token"), ("X_Luftpause_Token", "own token")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "why"), SECRETS)
+def test_no_configuration_sends_a_clients_secret_on(name: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
         DataplaneConfig(forward_headers=("accept", name))
     assert not {"authorization", "x-api-key", "cookie", "x-luftpause-caller"} & set(Config().dataplane.forward_headers)

@@ -470,6 +470,61 @@ async def test_a_client_that_leaves_closes_its_targets_connection_and_its_call_c
     assert report["status"] is None
 
 
+HALF = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf"
+
+
+@pytest.mark.parametrize(("begun", "version"), [(b"", b"1.0"), (HALF, b"1.1")], ids=["before_the_head", "amid_the_answer"])
+async def test_a_client_that_closes_its_side_gives_up_its_lease_while_its_target_hangs(begun: bytes, version: bytes) -> None:
+    """A program that ends sends no more than that, and nothing that could be written tells it from one that reads on."""
+    asked = asyncio.Event()
+
+    async def behave(talk: Talk) -> None:
+        await talk.send(begun)
+        asked.set()
+        await talk.gone.wait()
+
+    quota = QuotaDouble()
+    async with raw_engine(behave) as engine, proxying(quota, targets={"api": engine.url}) as plane, client_of(plane) as client:
+        await client.send(get("/proxy/api/a").replace(b"HTTP/1.1", b"HTTP/" + version))
+        await asked.wait()
+        await client.until(begun[-4:])
+        client.half_close()
+        (report,) = await quota.until("report")
+        async with asyncio.timeout(20):
+            await engine.talks[0].gone.wait()
+        await over(plane)
+    assert report["status"] is None
+
+
+async def test_a_client_that_closes_its_side_while_it_waits_has_asked_for_nothing() -> None:
+    async def decide(wish: dict[str, Any]) -> Granted:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    quota = QuotaDouble(decide)
+    async with raw_engine(fine) as engine, proxying(quota, targets={"api": engine.url}) as plane, client_of(plane) as client:
+        await client.send(get("/proxy/api/a"))
+        await quota.until_asked(1)
+        client.half_close()
+        await over(plane)
+    assert (quota.withdrawn, engine.talks, quota.told) == (1, [], [])
+
+
+async def test_a_client_that_closes_its_side_gets_an_answer_that_comes_soon() -> None:
+    asked = asyncio.Event()
+
+    async def behave(talk: Talk) -> None:
+        await asked.wait()
+        await talk.send(json_answer(OK))
+
+    async with raw_engine(behave) as engine, proxying(QuotaDouble(), targets={"api": engine.url}) as plane, client_of(plane) as client:
+        await client.send(get("/proxy/api/a"))
+        client.half_close()
+        await client.until(b"100 Continue")
+        asked.set()
+        await client.until(OK)
+
+
 async def test_a_target_that_is_not_there_costs_nothing() -> None:
     quota = QuotaDouble()
     async with proxying(quota, targets={"api": "http://127.0.0.1:9"}) as plane, client_of(plane) as client:

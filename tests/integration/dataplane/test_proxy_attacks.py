@@ -12,9 +12,9 @@ from luftpause.kit.auth import Tokens
 from luftpause.kit.config_governor import GovernorConfig
 from luftpause.kit.errors import ConfigError
 from tests.support.certificates import Certificates, certificates
-from tests.support.fake_scheduler import FakeScheduler
+from tests.support.fake_scheduler import FakeScheduler, replica
 from tests.support.plane import Client, client_of, get, post, running_plane
-from tests.support.proxied_calls import proxying
+from tests.support.proxied_calls import governed, proxying
 from tests.support.quota_double import QuotaDouble
 from tests.support.raw_engine import Talk, json_answer, raw_engine
 
@@ -232,12 +232,33 @@ async def test_an_answer_that_can_be_read_in_two_ways_reaches_nobody() -> None:
 
 async def test_headers_of_ours_in_an_answer_are_not_believed() -> None:
     async def behave(talk: Talk) -> None:
-        await talk.send(json_answer(OK, more=b"x-luftpause-run-id: forged\r\nx-luftpause-held-ms: 999999\r\n"))
+        forged = (
+            b"x-luftpause-run-id: forged\r\nx-luftpause-held-ms: 999999\r\nX_Luftpause_Token: forged\r\nx.luftpause-replica: forged\r\n"
+        )
+        await talk.send(json_answer(OK, more=forged))
 
     async with raw_engine(behave) as engine, proxying(QuotaDouble(), targets={"api": engine.url}) as plane, client_of(plane) as client:
         answer = await client.ask(get("/proxy/api/a"))
-    assert "x-luftpause-run-id" not in answer.headers
     assert answer.headers["x-luftpause-held-ms"] != "999999"
+    assert "forged" not in answer.headers.values()
+
+
+async def test_headers_of_ours_reach_no_target_however_they_are_spelt() -> None:
+    secret = "wrong-" + "w" * 30
+    lines = "".join(
+        f"{name}: {secret}\r\n" for name in ("X_Luftpause_Token", "x-luftpause_token", "x.luftpause.token", "x_luftpause_caller")
+    )
+    async with (
+        raw_engine(fine) as engine,
+        running_plane(FakeScheduler(replica("a", engine.url)), governed=governed(QuotaDouble(), api=engine.url)) as plane,
+        client_of(plane) as client,
+    ):
+        answer = await client.ask(f"GET /proxy/api/a HTTP/1.1\r\nhost: 127.0.0.1\r\nx_own_one: kept\r\n{lines}\r\n".encode())
+        turn = await client.ask(post(more="x").replace(b"more: x\r\n", lines.encode()))
+    assert (answer.status, turn.status) == (200, 200)
+    proxied, of_turn = engine.talks
+    assert proxied.header("x_own_one") == "kept"
+    assert secret.encode() not in proxied.head + of_turn.head
 
 
 async def test_an_allowed_page_may_and_its_preflight_is_answered_here() -> None:

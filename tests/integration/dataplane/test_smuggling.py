@@ -261,6 +261,7 @@ BROKEN_ANSWERS = {
     "trailer with a length": chunked(GOOD) + b"0\r\nContent-Length: 3\r\n\r\n",
     "trailer with a coding": chunked(GOOD) + b"0\r\ntransfer-encoding: chunked\r\n\r\n",
     "trailer with a name of ours": chunked(GOOD) + b"0\r\nX-Luftpause-Run-Id: forged\r\n\r\n",
+    "trailer with a name of ours in another spelling": chunked(GOOD) + b"0\r\nX_Luftpause_Run_Id: forged\r\n\r\n",
     "endless trailers": chunked(GOOD) + b"0\r\n" + b"x: y\r\n" * 3000 + b"\r\n",
 }  # fmt: skip
 

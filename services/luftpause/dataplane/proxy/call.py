@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from luftpause.dataplane.proxy.proxy import Proxy, Target
 
 SENDINGS_MAX: Final = 4
+HALF_CLOSE_SECONDS_MAX: Final = 1.0  # others wait for the lease, so a client that closed its side must not keep it while nothing comes
 WAITED_SECONDS: Final = 1.0  # a question whose answer comes sooner was not let wait
 SOON_SECONDS: Final = 1.0  # of a longer answer the governor hears what its head says of limits while it still comes
 
@@ -55,6 +56,7 @@ class Call:
         self._give_up_at = asyncio.get_running_loop().time() + wish.wait_seconds
         self.deadline = NEVER
         conn.handler = self
+        conn.half_close_seconds = min(conn.half_close_seconds, HALF_CLOSE_SECONDS_MAX)
         proxy.enter(self)
         self._task = asyncio.get_running_loop().create_task(self._run())
 

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from luftpause.dataplane.responses import HOP_BY_HOP
+from luftpause.kit.header_names import OURS, folded
 from luftpause.kit.quota_evidence import says_when
 
 Pairs = Sequence[tuple[bytes, bytes]]
 
-OURS: Final = b"x-luftpause-"
 _DROPPED: Final = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"x-offered-upgrade"}
 _UNSAFE: Final = re.compile(rb"[\r\n\0]")
 
 
 def passed_on(headers: Pairs) -> bytes:
     """
-    The client's header lines for the target: all but those of the connection, of the framing, and ours.
+    The client's header lines for the target: all but those of the connection, of the framing, and ours, however they are spelt.
 
     The caller's own credentials for the target (`Authorization`, `Cookie`, `x-api-key`, …) are among them. Names are lower case.
     """
@@ -24,7 +24,7 @@ def passed_on(headers: Pairs) -> bytes:
     kept = [
         b"%b: %b\r\n" % (name, value)
         for name, value in headers
-        if name not in _DROPPED and name not in barred and not name.startswith((OURS, b"proxy-"))
+        if name not in barred and (plain := folded(name)) not in _DROPPED and not plain.startswith((OURS, b"proxy-"))
     ]
     return b"".join(kept)
 

@@ -20,6 +20,11 @@ STAY = [
     (b"x-luftpause-token", b"secret"),
     (b"x-luftpause-priority", b"0"),
     (b"x-luftpause-anything", b"1"),
+    (b"x_luftpause_token", b"secret"),
+    (b"x-luftpause_priority", b"0"),
+    (b"x.luftpause.caller", b"worf"),
+    (b"transfer_encoding", b"chunked"),
+    (b"proxy_authorization", b"Basic abc"),
 ]
 GO = [
     (b"authorization", b"Bearer ghp_callers-own"),
@@ -31,6 +36,8 @@ GO = [
     (b"user-agent", b"\xc3\xa4"),
     (b"content-type", b"application/octet-stream"),
     (b"traceparent", b"anything"),
+    (b"x_luftpausetoken", b"1"),
+    (b"x_api_key", b"k"),
 ]
 
 
