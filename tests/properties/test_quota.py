@@ -30,7 +30,7 @@ from luftpause.scheduler.quota.events import (
 from luftpause.scheduler.quota.headers import LimitKind
 from luftpause.scheduler.quota.model import Light, Mode, Scope, Settings, State, Target
 from luftpause.scheduler.quota.samples import Sample
-from luftpause.scheduler.quota.snapshot import from_snapshot, to_snapshot
+from luftpause.scheduler.quota.snapshot import Moment, from_snapshot, to_snapshot
 from luftpause.scheduler.quota.specs import ScopeSpec, TargetSpec
 from tests.properties.quota_oracle import Oracle
 
@@ -237,8 +237,8 @@ class Quotas(RuleBasedStateMachine):
     @rule(away=st.sampled_from([0.0, 3.0, 40.0]))
     def the_process_starts_again(self, away: float) -> None:
         """The ledger comes back from its snapshot; who waited asks again, or does not."""
-        written = to_snapshot(self.state, self.state.now, 1_000.0)
-        self.state = from_snapshot(written, initial(SETTINGS, self.state.now, WORKFLOWS), 1_000.0 + away)
+        written = to_snapshot(self.state, self.state.now, Moment(1_000.0))
+        self.state = from_snapshot(written, initial(SETTINGS, self.state.now, WORKFLOWS), Moment(1_000.0 + away))
         self.begin, self.block_end = self.state, self.target.breaker.open_until
         self.log.clear()
         self.send(Tick(self.state.now))

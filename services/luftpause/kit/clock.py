@@ -1,7 +1,10 @@
 """Where does a shell get the time from, so that a test can give it another one?"""
 
 import time
-from typing import Protocol
+from pathlib import Path
+from typing import Final, Protocol
+
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock(Protocol):
@@ -11,3 +14,15 @@ class Clock(Protocol):
 
 
 monotonic: Clock = time.monotonic
+
+
+def uptime() -> tuple[str, float]:
+    """
+    The name of the machine's present boot, and seconds since it, those asleep too.
+
+    For times that two processes share: unlike the calendar nobody sets it. An empty name: this system doesn't tell.
+    """
+    try:
+        return BOOT_ID.read_text("ascii").strip(), time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (OSError, AttributeError, ValueError):
+        return "", 0.0

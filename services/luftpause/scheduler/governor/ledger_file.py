@@ -10,11 +10,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from luftpause.kit.clock import uptime
 from luftpause.kit.errors import ConfigError
 from luftpause.kit.logs import Log
 from luftpause.scheduler.governor.host import Governor
 from luftpause.scheduler.quota.model import State
-from luftpause.scheduler.quota.snapshot import SnapshotError, from_snapshot, to_snapshot
+from luftpause.scheduler.quota.snapshot import Moment, SnapshotError, from_snapshot, to_snapshot
 
 BYTES_MAX: Final = 256 * 2**20
 DAMAGED: Final = ".damaged"  # what can't be read is kept under this name
@@ -30,11 +31,14 @@ class Found(Struct, frozen=True):
 
 
 class LedgerFile:
-    """Raises ConfigError where the file can't be used at all. `epoch`: seconds since 1970."""
+    """Raises ConfigError where the file can't be used at all. `epoch`: seconds since 1970; `boot`: as `clock.uptime`."""
 
-    def __init__(self, path: Path, epoch: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, path: Path, epoch: Callable[[], float] = time.time, boot: Callable[[], tuple[str, float]] = uptime
+    ) -> None:  # fmt: skip
         self._path = path
         self._epoch = epoch
+        self._boot = boot
 
     def read(self, state: State) -> Found:
         """`state`, which has just begun, with what the file says. No file: this is the first start."""
@@ -45,7 +49,7 @@ class LedgerFile:
         except OSError as error:
             raise ConfigError(f"governor.state {self._path}: can't be read: {error.strerror or error}") from error
         try:
-            return Found(from_snapshot(data, state, self._epoch()))
+            return Found(from_snapshot(data, state, self._moment()))
         except SnapshotError as error:
             kept = self._put_aside()
             log.warning(
@@ -68,7 +72,10 @@ class LedgerFile:
         return str(aside)
 
     def snapshot(self, governor: Governor) -> bytes:
-        return to_snapshot(governor.state, governor.now, self._epoch())
+        return to_snapshot(governor.state, governor.now, self._moment())
+
+    def _moment(self) -> Moment:
+        return Moment(self._epoch(), *self._boot())
 
     def write(self, data: bytes) -> None:
         """All of it or nothing: whoever reads meanwhile sees the old ledger. Raises OSError."""

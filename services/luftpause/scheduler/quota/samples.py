@@ -5,11 +5,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from luftpause.scheduler.quota.specs import UNITS_MAX, UNITS_MIN, WINDOW_SECONDS_MAX, WINDOW_SECONDS_MIN
-
 WINDOW_SECONDS: Final = {
     "second": 1.0, "minute": 60.0, "min": 60.0, "hour": 3_600.0, "day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0,
 }  # fmt: skip
+UNITS_MIN: Final = 1e-3  # of a limit; beyond these bounds sums and quotients of floats run over or lose single calls
+UNITS_MAX: Final = 1e15
+PART_MIN: Final = 1e-6
+WINDOW_SECONDS_MIN: Final = 1e-3
+WINDOW_SECONDS_MAX: Final = 366 * 86_400.0
 SCOPES_MAX: Final = 64  # of one answer: a provider tells a handful
 SCOPE_CHARS_MAX: Final = 64
 UNNAMED: Final = "default"

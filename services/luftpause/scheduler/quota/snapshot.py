@@ -6,6 +6,7 @@ times in it are durations, as the clock of the core begins anew with each proces
 
 from collections import Counter
 from typing import Any, Final, TypeVar, get_origin
+from zlib import crc32
 
 import msgspec
 from immutables import Map
@@ -16,7 +17,7 @@ from luftpause.scheduler.core.sorted_set import sorted_set
 from luftpause.scheduler.quota.model import Breaker, Cascade, Lease, Scope, Share, State, Target
 from luftpause.scheduler.quota.specs import TargetSpec
 
-VERSION: Final = 1
+VERSION: Final = 2
 SCOPE_TIMES: Final = ("at", "reset_at", "sample_at", "blocked_until", "burn_at", "demand_at")
 BREAKER_TIMES: Final = (
     "open_until", "episode_at", "limited_at", "level_at", "trend_at", "tokens_at", "clean_at", "sent_at", "risen_at",
@@ -40,27 +41,52 @@ class SavedTarget(Struct, frozen=True):
     budgets_at: float
 
 
-class Saved(Struct, frozen=True):
-    """`epoch_seconds`: when it was written, seconds since 1970. All other times are seconds from then."""
+class Moment(Struct, frozen=True):
+    """
+    A moment that another process can tell the distance to. `epoch_seconds`: since 1970. `boot`, `boot_seconds`: the machine's present boot
+    and how long it lasts; empty: not known. The calendar may be set meanwhile, so it counts only where the boots are not the same.
+    """
 
-    version: int
     epoch_seconds: float
+    boot: str = ""
+    boot_seconds: float = 0.0
+
+    def since(self, earlier: "Moment") -> float:
+        """Seconds; 0 where a clock went back."""
+        if self.boot and self.boot == earlier.boot:
+            return max(0.0, self.boot_seconds - earlier.boot_seconds)
+        return max(0.0, self.epoch_seconds - earlier.epoch_seconds)
+
+
+class Saved(Struct, frozen=True):
+    """`moment`: when it was written. All other times are seconds from then."""
+
+    moment: Moment
     fence: int
     targets: list[SavedTarget]
+
+
+class Sealed(Struct, frozen=True):
+    """`ledger`: a `Saved`; `sum`: its CRC-32, as a bit that turned over may be a limit, or the end of a block, as good as any other."""
+
+    version: int
+    sum: int
+    ledger: bytes
 
 
 class Version(Struct, frozen=True):
     version: int
 
 
-def to_snapshot(state: State, now: float, epoch_seconds: float) -> bytes:
-    """`now`: on the core's clock, at least that of the last event; `epoch_seconds`: the same moment in seconds since 1970."""
+def to_snapshot(state: State, now: float, moment: Moment) -> bytes:
+    """`now`: on the core's clock, at least that of the last event; `moment`: the same one for others."""
     now = max(state.now, now)
     targets = [_saved(state.targets[name], -now) for name in sorted(state.targets)]
-    return msgspec.msgpack.encode(Saved(VERSION, epoch_seconds, state.fence, targets), enc_hook=dict)
+    ledger = msgspec.msgpack.encode(Saved(moment, state.fence, targets), enc_hook=dict)
+    return msgspec.msgpack.encode(Sealed(VERSION, crc32(ledger), ledger))
 
 
-def from_snapshot(snapshot: bytes, state: State, epoch_seconds: float) -> State:
+def from_snapshot(snapshot: bytes, state: State, moment: Moment) -> State:
     """
     `state`, which has just begun, with the targets of the snapshot. The host configures them next, as limits may be others by now.
 
@@ -71,10 +97,13 @@ def from_snapshot(snapshot: bytes, state: State, epoch_seconds: float) -> State:
         version = msgspec.msgpack.decode(snapshot, type=Version).version
         if version != VERSION:
             raise SnapshotError(f"the snapshot has version {version}, this program reads {VERSION}: move the file away to start anew")
-        saved = msgspec.msgpack.decode(snapshot, type=Saved, dec_hook=_map)
-        by = state.now - max(0.0, epoch_seconds - saved.epoch_seconds)
+        sealed = msgspec.msgpack.decode(snapshot, type=Sealed)
+        if crc32(sealed.ledger) != sealed.sum:
+            raise SnapshotError("the snapshot is not as it was written: move the file away to start anew")
+        saved = msgspec.msgpack.decode(sealed.ledger, type=Saved, dec_hook=_map)
+        by = state.now - moment.since(saved.moment)
         targets = {one.spec.name: _restored(one, state.now, by) for one in saved.targets}
-    except (msgspec.DecodeError, KeyError) as error:
+    except (msgspec.DecodeError, KeyError, RecursionError) as error:
         raise SnapshotError(f"the snapshot can't be read ({error}): move the file away to start anew") from error
     due = sorted_set([(state.now, name) for name in targets])
     return replace(state, targets=Map(targets), due=due, fence=max(state.fence, saved.fence))

@@ -1,15 +1,12 @@
 """What can be said of a limited API beforehand: its limits, what else may be learned, who has a share, what is cut when it gets tight?"""
 
 from math import inf, isfinite
-from typing import Final, Literal
+from typing import Literal
 
 from msgspec import Struct
 
-UNITS_MIN: Final = 1e-3  # of a limit; beyond these bounds sums and quotients of floats run over or lose single calls
-UNITS_MAX: Final = 1e15
-PART_MIN: Final = 1e-6
-WINDOW_SECONDS_MIN: Final = 1e-3
-WINDOW_SECONDS_MAX: Final = 366 * 86_400.0
+from luftpause.scheduler.quota.samples import PART_MIN, UNITS_MAX, UNITS_MIN, WINDOW_SECONDS_MAX, WINDOW_SECONDS_MIN
+
 BURST_MAX = 60.0
 COMPACTS = 2  # the level from which on
 FALLS_BACK = 3

@@ -34,12 +34,16 @@ class Time:
         self.epoch_now += seconds
 
 
+def no_boot() -> tuple[str, float]:
+    return "", 0.0
+
+
 def config(path: Path | None, **targets: Any) -> Config:
     return Config.model_validate({"governor": {"state": path, "targets": targets or {"few": FEW}, "lease_seconds": 100}})
 
 
 def start(path: Path, time: Time, monkeypatch: pytest.MonkeyPatch, **targets: Any) -> Governing:
-    monkeypatch.setattr("luftpause.scheduler.governor.app.LedgerFile", lambda file: LedgerFile(file, time.epoch))
+    monkeypatch.setattr("luftpause.scheduler.governor.app.LedgerFile", lambda file: LedgerFile(file, time.epoch, no_boot))
     return governing(config(path, **targets), clock=time)
 
 
@@ -50,7 +54,7 @@ async def reserve(quotas: Governing, want: str, target: str = "few", priority: i
 
 
 def save(quotas: Governing, path: Path, time: Time) -> None:
-    file = LedgerFile(path, time.epoch)
+    file = LedgerFile(path, time.epoch, no_boot)
     file.write(file.snapshot(quotas.governor))
 
 
@@ -79,6 +83,17 @@ async def test_leases_that_ended_while_nobody_kept_them_count_as_used(tmp_path: 
     new.governor.advance()
     target = new.governor.state.targets["few"]
     assert (set(target.leases), target.scopes["requests"].remaining) == (set(), 2)
+
+
+async def test_a_calendar_that_is_set_while_nobody_keeps_the_ledger_ends_no_lease(tmp_path: Path) -> None:
+    path = tmp_path / "quota.bin"
+    old = governing(config(path), clock=Time(50_000, 0))
+    await reserve(old, "a")
+    file = LedgerFile(path, lambda: 1_000_000.0, lambda: ("boot", 400.0))
+    file.write(file.snapshot(old.governor))
+    found = LedgerFile(path, lambda: 1_003_600.0, lambda: ("boot", 410.0)).read(governing(config(None), clock=Time(7, 0)).governor.state)
+    (lease,) = found.state.targets["few"].leases.values()
+    assert lease.expires == 7 + 90
 
 
 async def test_targets_that_are_no_longer_configured_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from luftpause.scheduler.quota.headers import observe
 from luftpause.scheduler.quota.model import Settings, State
 from luftpause.scheduler.quota.profiles import target_spec
 from luftpause.scheduler.quota.samples import SCOPE_CHARS_MAX, SCOPES_MAX, Gathered
-from luftpause.scheduler.quota.snapshot import from_snapshot, to_snapshot
+from luftpause.scheduler.quota.snapshot import Moment, from_snapshot, to_snapshot
 
 NOW = 1_780_000_000.0
 Headers = dict[str, str]
@@ -72,7 +72,7 @@ def test_figures_that_nobody_can_count_with_stop_nothing(policy: str, told: str,
     for name, scope in state.targets["t"].scopes.items():
         assert name
         assert all(isfinite(figure) for figure in (scope.limit, scope.remaining, scope.out, scope.spec.window_seconds))
-    assert "t" in from_snapshot(to_snapshot(state, state.now, NOW), core.initial(Settings(), 0.0), NOW).targets
+    assert "t" in from_snapshot(to_snapshot(state, state.now, Moment(NOW)), core.initial(Settings(), 0.0), Moment(NOW)).targets
 
 
 @given(st.sampled_from(NAMES), *[st.sampled_from(FIGURES)] * 4, st.sampled_from([200, 403, 429]), st.sampled_from(["auto", "github"]))
