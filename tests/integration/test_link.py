@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from luftpause.dataplane import link as link_module
 from luftpause.dataplane.link import SessionLink
 from luftpause.dataplane.session import Timing
 from luftpause.dataplane.turns import Refusal, ReturnReason, Usage
@@ -443,3 +444,17 @@ async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.Monkey
     double = SchedulerDouble(friendly)
     async with linked(double):
         await (await double.stream()).until("hello_end")
+
+
+async def test_what_has_had_its_time_is_swept_out_with_and_without_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "SWEEP_SECONDS", 0.01)
+    swept = asyncio.Semaphore(0)
+    double = SchedulerDouble(friendly)
+    async with linked(double) as link:
+        monkeypatch.setattr(link.ledger, "sweep", swept.release)
+        async with asyncio.timeout(30):
+            await double.stream()
+            await swept.acquire()
+            await double.stop()
+            for _ in range(2):
+                await swept.acquire()

@@ -85,6 +85,14 @@ async def test_a_turn_is_placed_reported_and_leaves_nothing() -> None:
         assert (await again.placement()).run == "mine"
 
 
+async def test_what_is_kept_of_tool_calls_is_swept_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with an_engine() as engine, joined(a_config(engine), alive_seconds=0.01) as (link, _):
+        swept = asyncio.Event()
+        monkeypatch.setattr(link.ledger, "sweep", swept.set)
+        async with asyncio.timeout(30):
+            await swept.wait()
+
+
 async def test_held_turns_hear_why_and_go_when_there_is_room() -> None:
     async with an_engine() as engine, joined(a_config(engine, max_in_flight=1)) as (link, scheduler):
         first, second, left = Recorder(), Recorder(), Recorder()

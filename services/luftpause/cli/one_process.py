@@ -124,6 +124,7 @@ class InProcessLink(LedgerLink[Fact]):
         while True:
             await asyncio.sleep(self._alive_seconds / 2)
             self.ledger.tick()
+            self.ledger.sweep()
             now = self._session.heard = self._clock()
             self._session.facts = self.ledger.tally.facts.total()
             lists = now - listed >= self._list_seconds

@@ -26,6 +26,9 @@ class CallRuns:
         self._seconds = seconds
         self._calls: OrderedDict[str, _Call] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._calls)
+
     def saw(self, now: float, ids: Iterable[str], run: str, principal: str) -> None:
         for each in ids:
             if len(each) < ID_CHARS_MIN or COUNTER.fullmatch(each):
@@ -35,6 +38,11 @@ class CallRuns:
             self._calls[each] = _Call(run if same else "", principal, now)
             if len(self._calls) > CALLS_MAX:
                 self._calls.popitem(last=False)
+
+    def sweep(self, now: float) -> None:
+        """Forget those that name nobody any more; the cost grows only with what is forgotten."""
+        while self._calls and now - next(iter(self._calls.values())).seen >= self._seconds:
+            self._calls.popitem(last=False)
 
     def run_of(self, now: float, id_: str, principal: str) -> str:
         """Empty: none, or nobody can tell. A principal hears of its own runs, whoever has the shared token of all."""

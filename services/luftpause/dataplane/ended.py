@@ -24,9 +24,13 @@ class EndedRuns:
         if self._ended:
             self._ended.pop((run, principal), None)
 
-    def since(self, now: float) -> Iterator[tuple[str, str, float]]:
-        """(run, principal, when), oldest first; those ended more than `seconds` ago are forgotten: so have all memories."""
+    def sweep(self, now: float) -> None:
+        """Forget those ended more than `seconds` ago: so have all memories."""
         while self._ended and now - next(iter(self._ended.values())) >= self._seconds:
             self._ended.popitem(last=False)
+
+    def since(self, now: float) -> Iterator[tuple[str, str, float]]:
+        """(run, principal, when), oldest first, of those ended in the last `seconds`."""
+        self.sweep(now)
         for (run, principal), when in self._ended.items():
             yield run, principal, when

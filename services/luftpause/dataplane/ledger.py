@@ -77,6 +77,13 @@ class Ledger(Facts[F]):
             if now - parked.since >= PARKED_SECONDS_MAX:
                 self.give_back(turn_id, ReturnReason.UNREACHABLE)
 
+    def sweep(self) -> None:
+        """Forget what was last heard of longer ago than the memory lasts. To be called often: each time there is little to do."""
+        now = self._clock()
+        self.memory.sweep(now)
+        self._calls.sweep(now)
+        self._ended.sweep(now)
+
     # ---- what is no turn's ------------------------------------------------------------------------------------------
 
     def run_of_call(self, id_: str, principal: str) -> str:

@@ -21,7 +21,7 @@ from luftpause.kit.logs import Log
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 
 METHOD: Final = "/luftpause.kit.wire.v1.Scheduler/Session"
-SWEEP_SECONDS: Final = 60.0
+SWEEP_SECONDS: Final = 1.0
 REASONS_MAX: Final = 16  # of one outage that are told
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_send_message_length", protocol.MESSAGE_BYTES_MAX),
@@ -135,7 +135,7 @@ class SessionLink(LedgerLink[pb.Fact]):
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            self.ledger.memory.sweep(self._clock())
+            self.ledger.sweep()
 
     def _put(self, fact: pb.Fact) -> None:
         if self._session is not None:

@@ -40,6 +40,18 @@ def test_a_principal_hears_of_its_own_runs_and_the_shared_token_of_all():
     assert calls.run_of(0, ID, "bob") == ""
 
 
+def test_ids_that_name_nobody_any_more_are_swept():
+    calls = CallRuns(1800)
+    for number, each in enumerate("abc"):
+        calls.saw(number, [f"toolu_{each}01A09q90qw90lq91x"], "run_a", "")
+    calls.saw(3, ["toolu_a01A09q90qw90lq91x"], "run_a", "")
+    calls.sweep(1801.5)
+    assert len(calls) == 2
+    assert [calls.run_of(1801.5, f"toolu_{each}01A09q90qw90lq91x", "") for each in "abc"] == ["run_a", "", "run_a"]
+    calls.sweep(1803)
+    assert len(calls) == 0
+
+
 def test_only_the_newest_are_remembered(monkeypatch):
     monkeypatch.setattr(called, "CALLS_MAX", 2)
     calls = CallRuns(1800)

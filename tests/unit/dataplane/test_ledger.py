@@ -3,6 +3,9 @@
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from gc import collect
+from itertools import count, islice
+from sys import getallocatedblocks
 
 import pytest
 
@@ -42,8 +45,8 @@ class Desk:
         self.ledger.ask(an_ask(turn, **more), waiter)  # pyright: ignore[reportArgumentType]
         return waiter
 
-    def place(self, turn: str = "t", replica: str = "a", *, attempt: int = 1) -> None:
-        absorb(self.ledger, pb.Order(placed=pb.Placed(turn=turn, attempt=attempt, run="r", replica=replica, turn_seq=1)))
+    def place(self, turn: str = "t", replica: str = "a", *, attempt: int = 1, run: str = "r") -> None:
+        absorb(self.ledger, pb.Order(placed=pb.Placed(turn=turn, attempt=attempt, run=run, replica=replica, turn_seq=1)))
 
     def refuse(self, turn: str = "t", *, attempt: int = 1, retry_after_ms: int = 0) -> None:
         order = pb.Refused(turn=turn, attempt=attempt, run="r", status=404, code="c", message="m", retry_after_ms=retry_after_ms)
@@ -651,3 +654,29 @@ def test_leases_and_where_a_run_has_fallen_are_in_the_memory(desk: Desk) -> None
     assert (part.turns[0].fence, part.turns[0].model) == (7, "small")
     assert dict(part.runs[0].fell) == {"large": "small"}
     assert [lane.model for lane in part.runs[0].lanes] == ["small"]
+
+
+def test_what_is_kept_of_turns_that_are_over_grows_no_further_once_the_memory_has_lasted() -> None:
+    desk, names = Desk(), count()
+    desk.connect("a")
+
+    def generation() -> int:
+        """Turns of all kinds for as long as the memory lasts; how many blocks of memory the process has then."""
+        for number in islice(names, 300):
+            desk.now += 6.0
+            turn, call = f"t{number}", f"call_{number:016x}_made_here"
+            desk.asked(turn, run=f"run_{number}", tool_call_ids=(f"call_{number:016x}_made_elsewhere",), head_digest=b"12345678")
+            desk.place(turn, run=f"run_{number}")
+            desk.ledger.tool_calls_seen(turn, [call])
+            desk.ledger.finished(turn, "tool_calls", None, paused=True, tool_call_ids=[call])
+            desk.ledger.end_run(f"gone_{number}", "")
+            desk.take()
+            desk.ledger.tick()
+            desk.ledger.sweep()
+        collect()
+        return getallocatedblocks()
+
+    for _ in range(2):  # the second replaces the first
+        generation()
+    before = generation()
+    assert abs(generation() - before) < 150  # a single object of each turn would be 300
