@@ -140,9 +140,9 @@ def _next_model(d: Draft, turn: Turn, replica: Replica) -> str:
     if not chain or turn.kind != GENERATIVE or turn.kept_home:
         return ""
     rest = chain[chain.index(turn.model) + 1 :] if turn.model in chain else chain
-    key = queue_key(d, turn)
+    key, left = queue_key(d, turn), dict(d.run_quotas.get(turn.run, UNKNOWN).fell)  # where two models are each other's fallback
     for model in rest:
-        if candidates(d, key._replace(model=model, home="")):
+        if model not in left and candidates(d, key._replace(model=model, home="")):
             return model
     return ""
 
@@ -157,7 +157,7 @@ def _fall(d: Draft, turn: Turn, model: str) -> None:
     if turn.returned:
         turn = waits_for_home_no_more(d, turn)
     run = d.run_quotas.get(turn.run, UNKNOWN)
-    fell = tuple(sorted({**dict(run.fell), asked: model}.items()))
+    fell = tuple(sorted({**dict(run.fell), asked: model, turn.model: model}.items()))
     d.run_quotas = d.run_quotas.set(turn.run, replace(run, fell=fell))
     quota = replace(quota, model=asked, moved=True, deferred=False, given_up=(), until=0.0)
     turn = replace(turn, model=model, queue=None, place=(), quota=quota)

@@ -32,8 +32,8 @@ class TurnQuota(Struct, frozen=True, gc=False):
 
 class RunQuota(Struct, frozen=True, gc=False):
     """
-    `fell`: (model that requests name, model it goes on with). Of its answers so far: their number, mean and sum of squared deviations from
-    it, in tokens; `tokens_per_byte` of the newest request.
+    `fell`: (model that requests name, or that it has left, model it goes on with). Of its answers so far: their number, mean and sum of
+    squared deviations from it, in tokens; `tokens_per_byte` of the newest request.
     """
 
     fell: tuple[tuple[str, str], ...] = ()
