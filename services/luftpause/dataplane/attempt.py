@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from luftpause.dataplane.answer_head import AnswerHead
 from luftpause.dataplane.connection import Connection, Straight
 from luftpause.dataplane.gate import Verdict, judge, needs_look
-from luftpause.dataplane.limits import refuses, told
+from luftpause.dataplane.limits import REFUSED, is_refusal, refuses, told
 from luftpause.dataplane.observe import EventStream, Excerpt, Observer, Unread, WholeJson
 from luftpause.dataplane.passing import Emit, Passing
 from luftpause.dataplane.responses import CLOSE
@@ -75,6 +75,8 @@ class Attempt:
         turn, head = self._turn, self._head
         if head is None or not turn.tells_limits:
             return
+        if (error := self._observer.seen.error_told) and is_refusal(error):  # of a good answer that ended so, too late to be hidden
+            status, excerpt = REFUSED, error
         excerpt = excerpt or (self._observer.start if isinstance(self._observer, Excerpt) else self._no or b"")
         text = excerpt_of(excerpt, "unknown" if head.kind == COMPRESSED else "") if excerpt else ""
         turn.relay.scheduler.answer_told(turn.id, status or head.status, told(head.lines), text)
@@ -172,7 +174,7 @@ class Attempt:
                 self._turn.unaskable()
             case Verdict.LIMITED:
                 self._forget(done=done)
-                self.tell_limits(429 if head.status == 200 else head.status, payload)
+                self.tell_limits(REFUSED if head.status == 200 else head.status, payload)
                 self._turn.limited(head, payload)
             case Verdict.EMPTY:
                 self._turn.broken("answered with an empty body", "engine_error")

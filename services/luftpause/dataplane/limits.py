@@ -13,7 +13,8 @@ from msgspec import Raw, Struct
 from luftpause.dataplane.observe import as_object, error_text, parse
 from luftpause.kit.quota_evidence import limits_of
 
-LIMITED: Final = frozenset({429, 529})  # 529: Anthropic is overloaded
+REFUSED: Final = 429  # what a good answer that tells of a refusal should have been
+LIMITED: Final = frozenset({REFUSED, 529})  # 529: Anthropic is overloaded
 MAYBE_LIMITED: Final = frozenset({403, 503})
 SAYS_SO: Final = (b"\r\nretry-after", b"\r\nx-ratelimit-remaining: 0\r\n")
 SPLICES_MAX: Final = 16  # fields of one name that are looked at
@@ -84,8 +85,9 @@ def refuses(status: int, lines: bytes) -> bool:
 
 
 def is_refusal(data: bytes) -> bool:
-    """Does the first event of a good stream say that a quota is used up?"""
+    """Does an event of a good stream say that a quota is used up? Responses tell of it in the answer that failed."""
     answer = as_object(parse(data))
+    answer = answer if answer.get("error") else as_object(answer.get("response")) or answer
     error = as_object(answer.get("error")) or answer
     if str(error.get("code", "")) in {"429", "529"} or str(error.get("status", "")) in {"429", "529"}:
         return True

@@ -68,7 +68,9 @@ class Observed:
     anything that matters after the first token. `known` decodes the fields that are read, where that is cheaper than all of them.
     """
 
-    __slots__ = ("calls", "error", "events", "finish_reason", "first_token", "fresh_ids", "ids", "news", "response", "tools", "usage")
+    __slots__ = (
+        "calls", "error", "error_told", "events", "finish_reason", "first_token", "fresh_ids", "ids", "news", "response", "tools", "usage",
+    )  # fmt: skip
 
     telling: ClassVar[re.Pattern[bytes]]
     known: ClassVar[msgspec.json.Decoder[Any] | None] = None
@@ -78,6 +80,7 @@ class Observed:
         self.usage: Usage | None = None
         self.finish_reason = ""  # in the engine's words
         self.error = ""
+        self.error_told = b""  # what it was first read in
         self.events = 0  # data lines that were looked at
         self.calls = False
         self.ids: list[str] = []
@@ -104,6 +107,15 @@ class Observed:
             else:
                 return
         self.take(parse(text))
+
+    def read(self, text: bytes, *, whole: bool = False) -> None:
+        """A whole answer, or one event of it, as JSON text."""
+        if whole:
+            self.take_whole(text)
+        else:
+            self.take_text(text)
+        if self.error and not self.error_told:
+            self.error_told = text[:EXCERPT_BYTES_MAX]
 
     def take_whole(self, text: bytes) -> None:
         """A whole answer as JSON text."""
@@ -161,7 +173,7 @@ class EventStream:
         if text:
             self.seen.events += 1
             if text != DONE:
-                self.seen.take_text(text)
+                self.seen.read(text)
         return end + 1
 
 
@@ -187,7 +199,7 @@ class WholeJson:
 
     def end(self) -> None:
         if self._parts:
-            self.seen.take_whole(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
+            self.seen.read(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts), whole=True)
             self.seen.first_token = False  # it has no time of its own
             self._parts.clear()
 

@@ -85,6 +85,57 @@ async def test_a_refusal_inside_a_stream_is_hidden_too() -> None:
     assert "37 seconds" in str(told[0][4])
 
 
+HI = b'data: {"choices":[{"index":0,"delta":{"content":"hi"}}]}\n\n'
+OPENROUTER = (
+    b'data: {"error":{"code":429,"message":"slow down"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}\n\n'
+)
+BROKEN = b'data: {"error":{"message":"the model crashed","code":500}}\n\n'
+
+
+@pytest.mark.parametrize(("refusal", "status"), [(AZURE, 429), (OPENROUTER, 429), (BROKEN, 200)])
+@pytest.mark.parametrize("holds", [True, False])
+async def test_a_refusal_after_the_first_tokens_passes_and_is_told(refusal: bytes, status: int, holds: bool) -> None:
+    """The client has part of the answer, so it must see how it ended; others must not run into the same limit."""
+
+    async def refused_late(talk: Talk) -> None:
+        await talk.send(STREAM_HEAD + chunked(HI) + chunked(refusal) + b"0\r\n\r\n")
+
+    async with raw_engine(refused_late) as engine:
+        scheduler = FakeScheduler(hosted("a", engine.url, holds=holds))
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            answer = await client.ask(post(STREAM_BODY))
+    assert (answer.status, answer.body) == (200, HI + refusal)
+    (told,) = [fact for fact in scheduler.facts if fact[0] == "answer_told"]
+    assert told[2:] == (status, {}, refusal.removeprefix(b"data: ").strip().decode() if status == 429 else "")
+    assert scheduler.told()[-1] == "failed"
+
+
+async def test_a_refusal_that_is_the_first_event_is_told_where_refusals_pass() -> None:
+    async with raw_engine(refused_inside) as engine:
+        scheduler = FakeScheduler(hosted("a", engine.url, holds=False))
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            answer = await client.ask(post(STREAM_BODY))
+    assert (answer.status, answer.body) == (200, AZURE)
+    (told,) = [fact for fact in scheduler.facts if fact[0] == "answer_told"]
+    assert told[2] == 429
+    assert "37 seconds" in str(told[4])
+
+
+async def test_a_refusal_in_a_good_answer_that_is_no_stream_is_told() -> None:
+    async def refused(talk: Talk) -> None:
+        await talk.send(json_answer(LATER))
+
+    async with raw_engine(refused) as engine:
+        scheduler = FakeScheduler(hosted("a", engine.url))
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            answer = await client.ask(post())
+    assert (answer.status, answer.body) == (200, LATER)
+    assert scheduler.facts[2:] == [
+        ("answer_told", scheduler.only, 429, {}, LATER.decode()),
+        ("failed", scheduler.only, "stream_error"),
+    ]
+
+
 @pytest.mark.parametrize("code", ["quota_wait_too_long", "quota_out_of_credit"])
 async def test_where_the_wait_is_too_long_the_client_gets_the_engines_own_refusal(code: str) -> None:
     def decide(scheduler: FakeScheduler, ask: Ask) -> None:

@@ -105,6 +105,20 @@ def test_which_heads_refuse_by_quota() -> None:
     assert not refuses(500, b"HTTP/1.1 500 Oh\r\nretry-after: 60\r\n")
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'{"type":"response.failed","response":{"status":"failed","error":{"code":"rate_limit_exceeded","message":"slow down"}}}',
+        b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}',
+        b'{"error":{"code":429,"message":"slow down"},"choices":[{"delta":{}}]}',
+        b'{"type":"error","code":"rate_limit_exceeded","message":"slow down"}',
+    ],
+)
+def test_a_refusal_inside_a_stream_is_known_in_the_words_of_each_api(event: bytes) -> None:
+    assert is_refusal(event)
+
+
 def test_an_error_that_names_no_limit_is_no_refusal() -> None:
     assert not is_refusal(b'{"error":{"message":"this model has no tools","type":"invalid_request_error"}}')
+    assert not is_refusal(b'{"type":"response.failed","response":{"error":{"code":"server_error","message":"it crashed"}}}')
     assert not is_refusal(b"not json")
