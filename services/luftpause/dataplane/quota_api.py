@@ -95,7 +95,7 @@ class QuotaRoutes:
                     "level": answer.level,
                 })
             case NotNow():
-                return _not_now(target, answer)
+                return _not_now(target, lease, answer)
             case Refused():
                 return _refused(answer)
 
@@ -285,8 +285,8 @@ def _error(rejection: Rejection) -> Response:
     return Response(rejection.body(), rejection.status, headers, media_type=JSON)
 
 
-def _not_now(target: str, answer: NotNow) -> Response:
-    """The one shape of errors, and when to ask again: in both headers and in the body."""
+def _not_now(target: str, lease: str, answer: NotNow) -> Response:
+    """The one shape of errors, and when to ask again: in both headers and in the body. With the name that keeps its place."""
     milliseconds = max(1, ceil(answer.retry_seconds * 1000))
     seconds = max(1, ceil(answer.retry_seconds))
     error = {
@@ -295,6 +295,7 @@ def _not_now(target: str, answer: NotNow) -> Response:
         "code": "quota",
         "reason": answer.reason,
         "retryMs": milliseconds,
+        "lease": lease,
     }
     headers = {"retry-after": str(seconds), "retry-after-ms": str(milliseconds)}
     return Response(orjson.dumps({"type": "error", "error": error}), 429, headers, media_type=JSON)

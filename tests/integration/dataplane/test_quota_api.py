@@ -127,6 +127,8 @@ async def test_not_now_is_a_429_that_says_when_in_seconds_and_milliseconds(world
     assert (error["type"], error["code"], error["reason"]) == ("rate_limit_error", "quota", "waiting")
     milliseconds = int(answer.headers["retry-after-ms"])
     assert error["retryMs"] == milliseconds
+    named = await world.ask("reserve", lease="mine")
+    assert (len(error["lease"]) > 8, named.json()["error"]["lease"]) == (True, "mine"), "asked again by this name it keeps its place"
     assert f"ask again in {milliseconds} ms" in error["message"]
     assert int(answer.headers["retry-after"]) == max(1, -(-milliseconds // 1000))
 

@@ -16,7 +16,7 @@ from luftpause.scheduler.governor.store.port import Store
 from luftpause.scheduler.governor.store.sharing import Sharing
 from luftpause.scheduler.quota import core
 from luftpause.scheduler.quota.decisions import Decision, Grant, Refuse, Step
-from luftpause.scheduler.quota.events import Event, LeaseReleased, QuotaWanted, QuotaWithdrawn, Tick
+from luftpause.scheduler.quota.events import Event, GrantDeclined, LeaseReleased, QuotaWanted, QuotaWithdrawn, Tick
 from luftpause.scheduler.quota.model import State
 
 TICK_SECONDS_MIN: Final = 0.001  # a `wake_at` in the past must not become a busy loop
@@ -86,7 +86,8 @@ class Governor:
         """Ask for quota. `answer` is called exactly once, maybe before this returns; never after `withdraw`."""
         asking = self._asking.get((event.target, event.want))
         if asking is None:
-            asking = self._asking[event.target, event.want] = _Asking(event.now)
+            since = event.now if event.standing is None else event.standing.since
+            asking = self._asking[event.target, event.want] = _Asking(since)
         asking.answers.append(answer)
         self.post(event)
 
@@ -156,6 +157,8 @@ class Governor:
         self._arm()
 
     def _take(self, event: Event) -> None:
+        if isinstance(event, GrantDeclined) and (event.target, event.want) not in self._asking:  # whoever wanted it has left meanwhile
+            event = LeaseReleased(event.now, event.target, event.want, event.fence)
         try:
             step = self._govern(self.state, event)
         except Exception as error:

@@ -15,6 +15,7 @@ import msgspec
 
 from luftpause.kit.quota_port import Cost, Enabled, Gone, Granted, NotNow, Refused, Released, Renewed, Reported
 from luftpause.scheduler.governor.host import Governor
+from luftpause.scheduler.governor.places import Places, standing_of
 from luftpause.scheduler.governor.view import quotas
 from luftpause.scheduler.quota import headers as quota_headers
 from luftpause.scheduler.quota.advice import advice
@@ -54,6 +55,7 @@ class LocalPort:
         self._epoch = epoch
         self._random = random or Random()  # noqa: S311 - spreads retries
         self._polls: Counter[tuple[str, str]] = Counter()  # of a want that are waiting
+        self._places = Places()
 
     # ---- reserve
 
@@ -74,18 +76,19 @@ class LocalPort:
             return self._unknown(target)
         units = tuple(cost.items()) if cost is not None else call_cost(known.spec.profile)
         lease = self._lease_seconds if lease_seconds is None else lease_seconds
-        event = QuotaWanted(self._governor.now, target, want, caller, priority, units, lease, retry)
-        answer = await self._answer(event, min(wait_seconds, self._wait_seconds_max))
+        now, wait = self._governor.now, min(wait_seconds, self._wait_seconds_max)
+        standing = self._places.take((target, want), now)
+        answer = await self._answer(QuotaWanted(now, target, want, caller, priority, units, lease, retry, standing), wait)
         match answer:
             case Grant():
                 return Granted(want, answer.fence, max(0.0, answer.expires - self._governor.now), answer.level)
             case Refuse():
                 return Refused(answer.code.value, answer.message)
-            case None:
-                return self._not_now(target, priority)
+            case _:
+                return answer
 
-    async def _answer(self, event: QuotaWanted, wait_seconds: float) -> Grant | Refuse | None:
-        """Whoever is the last to stop waiting for a want withdraws it."""
+    async def _answer(self, event: QuotaWanted, wait_seconds: float) -> Grant | Refuse | NotNow:
+        """Whoever is the last to stop waiting for a want withdraws it; asked again soon it goes back to where it stood."""
         key = (event.target, event.want)
         answered: asyncio.Future[Grant | Refuse] = asyncio.get_running_loop().create_future()
 
@@ -94,7 +97,7 @@ class LocalPort:
                 answered.set_result(decision)
 
         self._polls[key] += 1
-        taken = False
+        taken, again_seconds = False, wait_seconds
         try:
             self._governor.want(event, answer)
             if not answered.done() and wait_seconds > 0:
@@ -102,15 +105,21 @@ class LocalPort:
             if self._governor.settling(*key):
                 await asyncio.wait({answered}, timeout=SETTLING_SECONDS)
             taken = True
-            return answered.result() if answered.done() else None
+            if answered.done():
+                return answered.result()
+            not_now = self._not_now(event.target, event.priority)
+            again_seconds = max(again_seconds, not_now.retry_seconds)
+            return not_now
         finally:
             self._polls[key] -= 1
             if not self._polls[key]:
                 del self._polls[key]
-                self._leave(key, answered, taken=taken)
+                self._leave(key, answered, again_seconds, taken=taken)
 
-    def _leave(self, key: tuple[str, str], answered: "asyncio.Future[Grant | Refuse]", *, taken: bool) -> None:
+    def _leave(self, key: tuple[str, str], answered: "asyncio.Future[Grant | Refuse]", again_seconds: float, *, taken: bool) -> None:
         if not answered.done():
+            if (standing := standing_of(self._governor.state, key)) is not None:
+                self._places.keep(key, standing, self._governor.now, again_seconds)
             self._governor.withdraw(*key)
         elif not taken and isinstance(decision := answered.result(), Grant):
             self._governor.post(LeaseReleased(self._governor.now, *key, decision.fence))

@@ -39,11 +39,20 @@ class TargetEnabled(Happened, frozen=True, gc=False):
     target: str
 
 
+class Standing(Struct, frozen=True, gc=False):
+    """When a wish arrived: its number, on the governor's clock, and on the target's clock of unblocked time."""
+
+    number: int
+    since: float
+    unblocked_at: float
+
+
 class QuotaWanted(Happened, frozen=True, gc=False):
     """
     `caller` wants to call. `cost`: units per scope; scopes that the target lacks cost nothing.
 
     `want` names the wish, and the lease that comes of it: asked again, it stays the same. `retry`: an earlier try of this call was refused.
+    `standing`: it was asked before and withdrawn for a moment, so it goes back to where it stood, and is no further demand.
     """
 
     target: str
@@ -53,6 +62,7 @@ class QuotaWanted(Happened, frozen=True, gc=False):
     cost: Cost
     lease_seconds: float = 60.0
     retry: bool = False
+    standing: Standing | None = None
 
 
 class QuotaWithdrawn(Happened, frozen=True, gc=False):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from luftpause.scheduler.quota import ledger, shares
 from luftpause.scheduler.quota.decisions import Grant, Refuse, RefuseCode
 from luftpause.scheduler.quota.draft import Draft, join, leave
-from luftpause.scheduler.quota.events import QuotaWanted, QuotaWithdrawn
+from luftpause.scheduler.quota.events import QuotaWanted, QuotaWithdrawn, Standing
 from luftpause.scheduler.quota.model import CLASSES, Cost, Lease, Mode, Tables, Waiter
 from luftpause.scheduler.quota.specs import cut
 
@@ -56,10 +56,7 @@ def wanted(d: Draft, event: QuotaWanted) -> None:
         d.decisions.append(Refuse(d.spec.name, event.want, *refusal))
         return
     owner = _owner(d, event.caller)
-    for name, units in cost:
-        scope = ledger.wanted(d.scopes[name], event.priority, units, d.now)
-        d.scopes[name] = shares.wanted(scope, owner, event.priority, units, d.now) if owner else scope
-    d.number += 1
+    standing = event.standing or _arrived(d, event, cost, owner)
     names = tuple(name for name, _ in cost)
     join(
         d,
@@ -69,15 +66,24 @@ def wanted(d: Draft, event: QuotaWanted) -> None:
             event.priority,
             cost,
             event.lease_seconds,
-            number=d.number,
+            number=standing.number,
             scopes=names,
-            since=d.now,
+            since=standing.since,
             retry=event.retry,
             asked=event.cost,
             owner=owner,
-            unblocked_at=d.unblocked,
+            unblocked_at=min(standing.unblocked_at, d.unblocked),
         ),
     )
+
+
+def _arrived(d: Draft, event: QuotaWanted, cost: Cost, owner: str) -> Standing:
+    """It is new, and counts as demand."""
+    for name, units in cost:
+        scope = ledger.wanted(d.scopes[name], event.priority, units, d.now)
+        d.scopes[name] = shares.wanted(scope, owner, event.priority, units, d.now) if owner else scope
+    d.number += 1
+    return Standing(d.number, d.now, d.unblocked)
 
 
 def _mistake(event: QuotaWanted) -> Refusal | None:
@@ -106,7 +112,7 @@ def _unpayable(d: Draft, event: QuotaWanted) -> Refusal | None:
         return RefuseCode.OUT_OF_CREDIT, f"{d.spec.name} says that its credit is used up; pay, then POST /v1/quota/{d.spec.name}/enable"
     if len(d.waiters) >= d.settings.waiters_max:
         return RefuseCode.QUEUE_FULL, f"{len(d.waiters)} calls wait for {d.spec.name} already; try again later"
-    if event.retry and not _spend_retry(d, event.caller):
+    if event.retry and event.standing is None and not _spend_retry(d, event.caller):
         return (
             RefuseCode.RETRY_BUDGET,
             f"{event.caller} has retried too often at {d.spec.name}; its retries come back with calls that succeed",
