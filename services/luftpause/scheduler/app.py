@@ -163,7 +163,8 @@ async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGen
 
 def _configure(host: Host, prober: Prober, quotas: Governing, config: Config) -> None:
     """The core hears of new replicas before anything is found out about them, and the governor of their quotas before that."""
-    quotas.configure(config)
+    if not quotas.configure(config):  # a replica must not come to a quota that is none
+        return
     host.post(ConfigChanged(monotonic(), replicas.specs(config.replicas, config.governor)))
     prober.watch(config.replicas)
 

@@ -34,7 +34,6 @@ STATUS: Final = {
     RefuseCode.OUT_OF_CREDIT: (402, 0.0),
     RefuseCode.RETRY_BUDGET: (429, 10.0),
     RefuseCode.UNKNOWN_TARGET: (503, 5.0),
-    RefuseCode.TARGET_REMOVED: (503, 5.0),
 }
 
 K = TypeVar("K")
@@ -144,7 +143,7 @@ class QuotaDesk:
                 self._now(), asked.turn, asked.attempt, asked.replica, decision.fence, decision.level, share, least
             )  # fmt: skip
             self._post(granted)
-        else:
+        elif decision.code is not RefuseCode.TARGET_REMOVED:  # else its replica has another quota, or is gone: the core hears of it next
             status, retry_seconds = STATUS.get(decision.code, (500, 0.0))
             code = f"quota_{decision.code.value}"
             self._post(QuotaRefused(self._now(), asked.turn, asked.attempt, asked.replica, status, code, decision.message, retry_seconds))

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from luftpause.scheduler.core.decide import decide, initial
 from luftpause.scheduler.core.decisions import HoldReason, Lease, Outcome, Place, Refuse
 from luftpause.scheduler.core.events import (
+    ConfigChanged,
     ProbeOutcome,
     QuotaDeferred,
     ReplicaProbed,
@@ -27,7 +28,7 @@ from luftpause.scheduler.governor.host import Governor
 from luftpause.scheduler.host import Host
 from luftpause.scheduler.quota import core
 from luftpause.scheduler.quota.decisions import Expired
-from luftpause.scheduler.quota.events import AnswerReported, Event, LeaseReleased, TargetConfigured
+from luftpause.scheduler.quota.events import AnswerReported, Event, LeaseReleased, TargetConfigured, TargetRemoved
 from luftpause.scheduler.quota.model import ScopeSpec, TargetSpec
 from luftpause.scheduler.quota.model import Settings as QuotaSettings
 from luftpause.scheduler.quota_desk import QuotaDesk, want_of
@@ -261,3 +262,34 @@ def test_of_a_wait_nothing_is_said_where_nothing_is_known() -> None:
     world.request("t1")
     world.request("t2")
     assert [event.wait_seconds for event in seen] == [0.0]
+
+
+@pytest.mark.parametrize("quota", ["other", ""])
+def test_who_waits_for_a_quota_that_is_renamed_or_taken_away_waits_for_what_its_replica_has_then(quota: str) -> None:
+    world = World()
+    for turn in ("t1", "t2", "t3"):
+        world.request(turn)
+    assert {place.turn for place in world.places()} == {"t1", "t2"}
+    if quota:
+        world.governor.post(TargetConfigured(world.now, replace(TWO, name=quota)))
+    world.governor.post(TargetRemoved(world.now, "acme"))
+    spec = ReplicaSpec("h", "http://h", models=("m",), capped=False, quota=quota)
+    world.host.post(ConfigChanged(world.now, (spec,)))
+    world.settle()
+    assert world.refusals() == []
+    assert isinstance(world.place("t3").lease, Lease) == bool(quota)
+    world.host.post(TurnFinished(world.now, "d", "t1", 1, usage=Usage(200, 50)))  # its lease has gone with its target
+    world.settle()
+    assert set(world.governor.state.targets) == ({quota} if quota else set())
+
+
+def test_who_waits_for_a_quota_whose_replica_is_removed_is_told_that_nobody_serves_it() -> None:
+    world = World()
+    for turn in ("t1", "t2", "t3"):
+        world.request(turn)
+    world.governor.post(TargetRemoved(world.now, "acme"))
+    world.host.post(ConfigChanged(world.now, ()))
+    world.settle(Settings().no_replica_seconds + 1)
+    (refusal,) = world.refusals()
+    assert (refusal.turn, refusal.status) == ("t3", 404)
+    assert "acme" not in refusal.message

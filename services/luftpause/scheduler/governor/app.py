@@ -27,13 +27,13 @@ log = Log("governor")
 
 
 class Governing(Struct, frozen=True):
-    """A governor. `configure` gives it the targets of another configuration, unless that has a mistake. `metrics` is what it shows."""
+    """A governor. `configure` gives it the targets of another configuration; False: that has a mistake. `metrics` is what it shows."""
 
     governor: Governor
     port: LocalPort
     server: QuotaServer
     metrics: QuotaMetrics
-    configure: Callable[[Config], None]
+    configure: Callable[[Config], bool]
     tasks: tuple[Callable[[], Coroutine[None, None, None]], ...]
 
     async def run(self) -> None:
@@ -80,12 +80,14 @@ class _Targets:
         self._learning_seconds = learning_seconds
         self._told: dict[str, TargetSpec] = {}
 
-    def follow(self, config: Config) -> None:
+    def follow(self, config: Config) -> bool:
         """As `configure`; a mistake goes to the log, and what was configured before stays."""
         try:
             self.configure(config)
         except ConfigError as error:
-            log.warning("the new quotas have a mistake; those of before hold", problem=error.message)
+            log.warning("the new quotas have a mistake; replicas and quotas of before hold", problem=error.message)
+            return False
+        return True
 
     def configure(self, config: Config) -> None:
         """Raises ConfigError. Targets that have changed keep their ledgers; those that are gone are forgotten, also those of the file."""

@@ -211,8 +211,9 @@ async def test_what_could_not_be_written_is_tried_again_though_nothing_changes(t
 
 async def test_new_quotas_with_a_mistake_are_not_taken(caplog: pytest.LogCaptureFixture) -> None:
     quotas = governing(config(None))
-    quotas.configure(config(None, few={**FEW, "limits": {"requsts": 5}}))
-    assert "the new quotas have a mistake; those of before hold" in caplog.text
+    assert not quotas.configure(config(None, few={**FEW, "limits": {"requsts": 5}}))
+    assert "the new quotas have a mistake; replicas and quotas of before hold" in caplog.text
+    assert quotas.configure(config(None, few=FEW))
     assert quotas.governor.state.targets["few"].scopes["requests"].limit == 3
     quotas.configure(config(None, other=FEW))
     assert set(quotas.governor.state.targets) == {"other"}
