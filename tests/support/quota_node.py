@@ -16,7 +16,7 @@ from luftpause.scheduler.quota import core
 from luftpause.scheduler.quota.decisions import Grant, Refuse
 from luftpause.scheduler.quota.events import AnswerReported, LeaseReleased, LeaseRenewed, QuotaWanted, TargetConfigured
 from luftpause.scheduler.quota.headers import LimitKind
-from luftpause.scheduler.quota.model import Settings
+from luftpause.scheduler.quota.model import Cost, Settings
 from luftpause.scheduler.quota.samples import Sample
 from luftpause.scheduler.quota.specs import ScopeSpec, TargetSpec
 
@@ -62,10 +62,11 @@ class Node:
         *,
         wait_seconds: float | None = None,
         samples: tuple[Sample, ...] = (),
+        actual: Cost = (),
     ) -> None:
         kind = LimitKind.PRIMARY if outcome == "limited" else None
         self.governor.post(
-            AnswerReported(self.governor.now, TARGET, grant.want, grant.fence, outcome, (), samples, wait_seconds, kind)
+            AnswerReported(self.governor.now, TARGET, grant.want, grant.fence, outcome, actual, samples, wait_seconds, kind)
         )  # fmt: skip
 
     def release(self, grant: Grant) -> None:

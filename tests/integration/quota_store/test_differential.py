@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, nan
 
 import msgspec
 import pytest
@@ -27,10 +27,11 @@ from luftpause.scheduler.quota.events import (
     Tick,
 )  # fmt: skip
 from luftpause.scheduler.quota.headers import LimitKind
-from luftpause.scheduler.quota.model import Lease, Mode, Settings, State, Target
+from luftpause.scheduler.quota.model import Mode, Settings, State, Target
 from luftpause.scheduler.quota.samples import Sample
 from luftpause.scheduler.quota.shared import rank_of
 from luftpause.scheduler.quota.specs import ScopeSpec, TargetSpec
+from luftpause.scheduler.quota.wishes import known as known_cost
 from tests.support.redis_server import RedisServer
 
 CLOCK = "local clock = redis.call('TIME')\nlocal now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000\n"
@@ -42,13 +43,13 @@ SETTINGS = Settings(rate_cut=1e9, cascade_callers=10**9, promote_seconds=inf, yi
 KINDS = (LimitKind.PRIMARY, LimitKind.SECONDARY, LimitKind.CAPACITY, LimitKind.TOO_LARGE, None)
 
 
-def scope(name: str, kind: str, limit: float, window: float, burst: float = 1.0) -> ScopeSpec:
-    return ScopeSpec(name, kind, limit, window, burst=burst, green=0.0, red=0.0, floor=0.0, protect=(0.02, 0.1, 0.25))  # type: ignore[arg-type]
+def scope(name: str, kind: str, limit: float, window: float, burst: float = 1.0, charge: str = "actual") -> ScopeSpec:
+    return ScopeSpec(name, kind, limit, window, charge, burst=burst, green=0.0, red=0.0, floor=0.0, protect=(0.02, 0.1, 0.25))  # type: ignore[arg-type]
 
 
 SPECS = (
     TargetSpec(TARGET, (scope("core", "fixed", 20, 60),)),
-    TargetSpec(TARGET, (scope("tokens", "bucket", 600, 60, 0.25), scope("requests", "fixed", 40, 60))),
+    TargetSpec(TARGET, (scope("tokens", "bucket", 600, 60, 0.25, "reserved"), scope("requests", "fixed", 40, 60))),
     TargetSpec(TARGET, (scope("core", "fixed", 50, 100), scope("at_once", "concurrent", 3, 60)), penalty_seconds=20),
 )
 
@@ -133,7 +134,7 @@ class Both:
         _, fence = self.fences[want]
         lease = self.target.leases.get(want)
         known = lease is not None and not stale
-        actual = claims.used(self.target, lease, event) if isinstance(lease, Lease) else ()
+        actual = known_cost(self.target, event.actual)  # as of a lease that another node has: the script applies the bounds
         question = Report(
             node="n",
             want=want,
@@ -143,6 +144,7 @@ class Both:
             wait_seconds=-1.0 if event.wait_seconds is None else event.wait_seconds,
             penalty=claims.penalty_of(self.spec, SETTINGS, event.kind),
             actual=named(actual),
+            whole=claims.whole_of(self.target, event),
             samples=claims.samples_of(event.samples),
             scopes=self.asked(),
         )
@@ -185,6 +187,12 @@ def some_cost(both: Both, rng: random.Random) -> tuple[tuple[str, float], ...]:
     )
 
 
+def some_use(rng: random.Random) -> tuple[tuple[str, float], ...]:
+    """What callers say that they used: anything."""
+    figures = [0.0, 1.0, 1.0, 3.0, 30.0, 1e6, 1e308, -5.0, -1e308, inf, -inf, nan]
+    return tuple((name, rng.choice(figures)) for name in ("core", "tokens", "requests", "unknown") if rng.random() < 0.3)
+
+
 def act(both: Both, rng: random.Random) -> None:
     held = sorted(both.fences)
     both.now += rng.choice([0.01, 0.1, 0.5, 3.0, rng.uniform(0, 30)])
@@ -199,7 +207,7 @@ def act(both: Both, rng: random.Random) -> None:
         outcome = rng.choices(["ok", "limited", "error"], [8, 4, 1])[0]
         limit_kind = rng.choice(KINDS) if outcome == "limited" else None
         wait = rng.choice([None, 0.5, 12.0, 40.0]) if outcome == "limited" else None
-        event = AnswerReported(both.now, TARGET, want, fence, outcome, (), some_samples(both, rng), wait, limit_kind)  # type: ignore[arg-type]
+        event = AnswerReported(both.now, TARGET, want, fence, outcome, some_use(rng), some_samples(both, rng), wait, limit_kind)  # type: ignore[arg-type]
         if rng.random() < 0.1:
             both.report(want, replace(event, fence=fence + 10**6), stale=True)
         else:
@@ -271,6 +279,8 @@ MUTANTS = {
     "a window begins never": ("if scope.kind == 'fixed' and scope.reset_at >= INF then", "if false then"),
     "a bucket refills beyond its burst": ("scope.kind == 'bucket' and scope.limit * scope.burst or scope.limit", "scope.limit"),
     "what is out is there": ("scope.remaining) - scope.out", "scope.remaining)"),
+    "whatever is said to be used is charged": ("math.min(math.max(units, least), most)", "units"),
+    "what was reserved is not debited": ("whole[cost.name] and cost.units or 0", "0"),
     "any fence will do": ("known = lease ~= nil and lease.fence == ask.fence", "known = lease ~= nil"),
     "renewals are forgotten": ("lease.expires = now + one.lease_seconds", ""),
 }

@@ -2,11 +2,15 @@
 
 import asyncio
 import secrets
+from math import inf, nan
 
 import pytest
+from msgspec.structs import replace
 
+from luftpause.scheduler.governor.store.port import Waiting
 from luftpause.scheduler.governor.store.redis_store import RedisStore
 from luftpause.scheduler.quota.samples import Sample
+from luftpause.scheduler.quota.specs import TargetSpec
 from tests.support.quota_node import TARGET, eventually, node, one_window
 from tests.support.redis_server import RedisServer
 
@@ -92,3 +96,29 @@ async def test_a_lease_that_one_node_granted_can_be_reported_to_another(redis: R
         await eventually("nine more fit", lambda: len(b.granted) == 9)
         await eventually("it is charged", lambda: b.governor.state.targets[TARGET].scopes["core"].remaining == 9)
         assert sum(one.done() for one in waiting) == 9
+
+
+USED = [  # what the reporter says, and how much of a limit of 50 is charged to a call that reserved 2
+    ((("core", 3.0),), 3.0),
+    ((("requests", 3.0),), 3.0),
+    ((("core", -7.0),), 0.0),
+    ((("core", -inf),), 0.0),
+    ((("core", 1e9),), 50.0),
+    ((("core", inf),), 50.0),
+    ((("core", nan),), 2.0),
+    ((("elsewhere", 7.0),), 2.0),
+    ((), 2.0),
+]
+
+
+@pytest.mark.parametrize("reporter", ["a", "b"])
+async def test_what_a_call_used_is_believed_as_far_whichever_node_is_told(redis: RedisServer, prefix: str, reporter: str) -> None:
+    spec = TargetSpec(TARGET, (replace(one_window(50).scopes[0], counts=("requests",)),))
+    for at, (actual, charged) in enumerate(USED):
+        one, other = store(redis, f"{prefix}{at}"), store(redis, f"{prefix}{at}")
+        async with node("a", one, spec) as a, node("b", other, spec) as b:
+            told = a if reporter == "a" else b
+            told.report(await a.reserve(cost=2.0), actual=actual)
+            await eventually("it is told", lambda link=told.sharing.link: not len(link.journal))
+            answer = await told.sharing.link.ask(TARGET, Waiting(node=told.name))
+            assert (50.0 - answer.scopes[0].remaining, answer.scopes[0].out) == (charged, 0.0), actual

@@ -1,6 +1,6 @@
 """What do the ends of leases, and answers, change in the ledger?"""
 
-from math import inf, isfinite
+from math import inf, isnan
 
 from luftpause.scheduler.quota import breaker, learning, ledger
 from luftpause.scheduler.quota.decisions import Expired, Stale
@@ -10,6 +10,7 @@ from luftpause.scheduler.quota.headers import LimitKind
 from luftpause.scheduler.quota.model import STANDING, Lease, Origin, Scope, Tables
 from luftpause.scheduler.quota.rules import RULES
 from luftpause.scheduler.quota.samples import Sample
+from luftpause.scheduler.quota.specs import ScopeSpec
 from luftpause.scheduler.quota.wishes import earn_retry, fit_waiters, known
 
 
@@ -76,11 +77,19 @@ def used_of(tables: Tables, lease: Lease, event: AnswerReported) -> list[tuple[s
     actual, found = dict(known(tables, event.actual)), list[tuple[str, float, float]]()
     for name, reserved in lease.cost:
         if (scope := tables.scopes.get(name)) is not None:
-            used = actual.get(name, 0.0 if event.kind is LimitKind.TOO_LARGE else reserved)
-            used = min(used, max(reserved, scope.limit))
-            least = reserved if scope.spec.charge == "reserved" and event.outcome == "ok" else 0.0
-            found.append((name, reserved, max(used if isfinite(used) else reserved, least)))
+            used = bounded(actual.get(name, 0.0 if event.kind is LimitKind.TOO_LARGE else reserved), reserved, scope.limit)
+            found.append((name, reserved, max(used, reserved) if is_whole(scope.spec, event) else used))
     return found
+
+
+def bounded(units: float, reserved: float, limit: float) -> float:
+    """What a caller says that it used, as far as it is believed."""
+    return reserved if isnan(units) else min(max(units, 0.0), max(reserved, limit))
+
+
+def is_whole(spec: ScopeSpec, event: AnswerReported) -> bool:
+    """Does the provider debit all that was asked for, even if less was used?"""
+    return spec.charge == "reserved" and event.outcome == "ok"
 
 
 def observed(d: Draft, event: LimitsObserved) -> None:

@@ -1,7 +1,7 @@
 """How do the governor's nouns become questions to a shared ledger, and its answers events? Pure."""
 
 from collections.abc import Iterable, Mapping
-from math import inf
+from math import inf, isnan
 
 from msgspec.structs import replace
 
@@ -10,10 +10,11 @@ from luftpause.scheduler.quota import breaker, ledger
 from luftpause.scheduler.quota.events import AnswerReported, LedgerTold, LimitsObserved, ScopeShared
 from luftpause.scheduler.quota.headers import LimitKind
 from luftpause.scheduler.quota.model import CLASSES, Cost, Lease, Scope, Settings, Target
-from luftpause.scheduler.quota.reports import used_of
+from luftpause.scheduler.quota.reports import bounded, is_whole, used_of
 from luftpause.scheduler.quota.samples import Sample
 from luftpause.scheduler.quota.shared import rank_of
 from luftpause.scheduler.quota.specs import TargetSpec
+from luftpause.scheduler.quota.wishes import known
 
 FOREVER_SECONDS = 1e200
 
@@ -72,6 +73,16 @@ def samples_of(samples: tuple[Sample, ...]) -> tuple[SampleTold, ...]:
 def used(target: Target, lease: Lease, event: AnswerReported) -> Cost:
     """What the call of the lease is charged."""
     return tuple((name, units) for name, _, units in used_of(target, lease, event))
+
+
+def used_elsewhere(target: Target, event: AnswerReported) -> Cost:
+    """The same of a call whose lease another node has: what was reserved is known to the store only, which has the last word."""
+    return tuple((name, bounded(units, 0.0, target.scopes[name].limit)) for name, units in known(target, event.actual) if not isnan(units))
+
+
+def whole_of(target: Target, event: AnswerReported) -> tuple[str, ...]:
+    """Scopes of which at least what was reserved is charged."""
+    return tuple(name for name, scope in target.scopes.items() if is_whole(scope.spec, event))
 
 
 def refused(report: Report, event: AnswerReported | LimitsObserved, spec: TargetSpec, settings: Settings) -> Report:

@@ -91,7 +91,8 @@ class Report(Question, frozen=True, gc=False, kw_only=True):
     """
     The answer to the call of a lease; without `want` headers of a call that had none.
 
-    `actual`: what is to be charged. `age_seconds`: it came so long ago. `part_number` above 0: the lease is a chunk, of which `part` has
+    `actual`: what the call used, of which the store charges as much as is believed (`quota.reports.bounded`); `whole`: scopes that debit at
+    least what was reserved. `age_seconds`: it came so long ago. `part_number` above 0: the lease is a chunk, of which `part` has
     been used up. `number` above 0: the lease was granted `granted_seconds` ago without the store (`cost`). Both numbers grow.
     """
 
@@ -103,6 +104,7 @@ class Report(Question, frozen=True, gc=False, kw_only=True):
     wait_seconds: float = -1.0
     penalty: Penalty = Penalty()
     actual: tuple[Named, ...] = ()
+    whole: tuple[str, ...] = ()
     samples: tuple[SampleTold, ...] = ()
     part: tuple[Named, ...] = ()
     part_number: int = 0

@@ -112,10 +112,12 @@ class Sharing:
 
     def _answered(self, event: AnswerReported, before: State) -> None:
         """Also of a lease that another node granted: the store knows it, or takes of it only what the provider told."""
-        target, actual, caller = before.targets.get(event.target), event.actual, ""
-        lease = target.leases.get(event.want) if target is not None else None
-        if target is not None and lease is not None and lease.fence == event.fence:
+        target = before.targets[event.target]
+        lease = target.leases.get(event.want)
+        if lease is not None and lease.fence == event.fence:
             actual, caller = claims.used(target, lease, event), lease.caller
+        else:
+            actual, caller = claims.used_elsewhere(target, event), ""
         holding = self._held(event)
         if holding is not None:
             self.link.of(event.target).end(event.want, actual)
@@ -126,10 +128,10 @@ class Sharing:
             caller=caller,
             outcome=event.outcome,
             actual=named(actual),
+            whole=claims.whole_of(target, event),
             samples=claims.samples_of(event.samples),
         )
-        if target is not None:
-            report = claims.refused(report, event, target.spec, before.settings)
+        report = claims.refused(report, event, target.spec, before.settings)
         if holding is not None and holding.chunk is not None:
             self._chunking.report(self.link.of(event.target), holding.chunk, holding.cost, report)
         else:

@@ -65,11 +65,20 @@ local function is_of_this_window(name)
   return at >= began or began > now -- a provider may tell an end that is farther than a window
 end
 
-local actual = {}
+local actual, whole = {}, {}
 for _, used in ipairs(ask.actual) do actual[used.name] = used.units end
+for _, name in ipairs(ask.whole or {}) do whole[name] = true end
+
+local function used_of(cost) -- the same bounds as luftpause.scheduler.quota.reports
+  local units, scope = actual[cost.name], scope_of(cost.name)
+  if not units then units = ask.kind == 'too_large' and 0 or cost.units end -- not known: what was reserved
+  if units ~= units then return cost.units end
+  local least, most = whole[cost.name] and cost.units or 0, math.max(cost.units, scope and scope.limit or 0)
+  return math.min(math.max(units, least), most)
+end
+
 for _, cost in ipairs(ask.part_number > 0 and ask.part or lease.cost) do
-  local units = actual[cost.name] or (ask.kind == 'too_large' and 0 or cost.units) -- not known: what was reserved
-  if not told[cost.name] and is_of_this_window(cost.name) then charge(cost.name, units) end
+  if not told[cost.name] and is_of_this_window(cost.name) then charge(cost.name, used_of(cost)) end
 end
 
 local function begin_episode(mode, until_)
