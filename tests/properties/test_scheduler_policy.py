@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from luftpause.scheduler.core import policies
 from luftpause.scheduler.core.decisions import HoldReason
-from luftpause.scheduler.core.events import Event, ReplicaProbed, TurnClass, TurnFinished
+from luftpause.scheduler.core.events import ReplicaProbed, TurnClass, TurnFinished
 from luftpause.scheduler.core.model import Replica, Turn, TurnPhase
-from luftpause.scheduler.core.policies import NOTHING, ORIGINAL, Facts, Learned
+from luftpause.scheduler.core.policies import ORIGINAL, Facts, Learned
 from luftpause.scheduler.core.settings import Settings
 from tests.properties.scheduler_world import World
 from tests.properties.test_scheduler_decide import STEPS
@@ -45,9 +45,7 @@ def ended(facts: Facts, turn: Turn, finished: TurnFinished | None) -> Learned:
     return Learned(replace(account, turns=account.turns.delete(turn.id), tokens=account.tokens + tokens))
 
 
-def absorb(facts: Facts, event: Event) -> Learned:
-    if not isinstance(event, ReplicaProbed):
-        return NOTHING
+def probed(facts: Facts, event: ReplicaProbed) -> Learned:
     account = facts.policy_state
     return Learned(replace(account, probes=account.probes + 1), (event.replica,), tuple(sorted({turn.flow for turn in held(facts)})))
 
@@ -62,7 +60,12 @@ def admits(facts: Facts, replica: Replica, turn: Turn) -> HoldReason | None:
     return HoldReason.CAPPED if turn.turn_class is TurnClass.BATCH and taken and taken + turn.body_bytes > 200 else None
 
 
-COUNTING = replace(ORIGINAL, initial=lambda _: Account(), absorb=absorb, placed=placed, ended=ended, admits=admits)
+def fresh(of: Settings) -> Account:
+    del of
+    return Account()
+
+
+COUNTING = replace(ORIGINAL, initial=fresh, absorbs={ReplicaProbed: probed}, placed=placed, ended=ended, admits=admits)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -28,8 +28,8 @@ def ends_are_not_heard() -> tuple[Change, ...]:
 
 
 def waits_for_ever() -> tuple[Change, ...]:
-    def waits(facts: Facts, turn: Turn, by: int) -> Guarded:
-        return guard_accounts.waits(facts, turn, by) if by > 0 else facts.policy_state
+    def waits(facts: Facts, turn: Turn, by: int) -> Learned:
+        return guard_accounts.waits(facts, turn, by) if by > 0 else Learned(facts.policy_state)
 
     return _guard(waits=waits)
 

@@ -42,7 +42,7 @@ from luftpause.scheduler.core.events import (
 from luftpause.scheduler.core.indexes import Draft, arm, freeze, heed, thaw
 from luftpause.scheduler.core.model import State
 from luftpause.scheduler.core.placement import settle
-from luftpause.scheduler.core.policies import NOTHING, POLICIES, Learned
+from luftpause.scheduler.core.policies import POLICIES
 from luftpause.scheduler.core.queues import replicas_changed
 from luftpause.scheduler.core.settings import Settings
 from luftpause.scheduler.core.timing import Timer
@@ -107,8 +107,9 @@ def _happen(d: Draft, event: Event) -> None:
     ABSORB[type(event)](d, event)
     if d.resyncing is not None:
         return
-    if d.policy.absorb is not None:
-        learn(d, d.policy.absorb(d, event))
+    absorb = d.policy.absorbs.get(type(event))
+    if absorb is not None:
+        heed(d, absorb(d, event))
     if d.dirty:
         settle(d)
     if d.stale.size and not d.dirty:
@@ -118,14 +119,8 @@ def _happen(d: Draft, event: Event) -> None:
 def _absorb_on(d: Draft, hello: Resync, event: Event) -> None:
     """Go on with a large Hello. Whatever else happens than `Continue` must find all of it absorbed."""
     dataplanes.resync_on(d, d.settings.records_per_step_max if isinstance(event, Continue) else inf)
-    if d.resyncing is None and d.policy.absorb is not None:
-        learn(d, d.policy.absorb(d, hello))
-
-
-def learn(d: Draft, learned: Learned) -> None:
-    """Keep what the policy has made of the event, and what depends on that."""
-    if learned is not NOTHING:
-        heed(d, learned)
+    if d.resyncing is None and (absorb := d.policy.absorbs.get(Resync)) is not None:
+        heed(d, absorb(d, hello))
 
 
 def _nothing(d: Draft, event: Event) -> None:

@@ -3,7 +3,8 @@
 A policy is a value: pure functions over what `Facts` shows. `decide` calls them; they never change anything.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from immutables import Map
@@ -48,16 +49,16 @@ class Learned(Struct, frozen=True, gc=False):
 
 class Policy(Struct, frozen=True, gc=False):
     """
-    `absorb` runs after the tables have absorbed the event. `flow_key` orders flows (smaller first) and is evaluated again for each flow
-    that an event touched; `place_in_flow` orders a flow's turns and is fixed when a turn is first held. `opens` says whether a replica
-    takes any turn of a queue (so that a full pool costs one question), `admits` whether it takes this one where `opens` agrees: None, or
-    why not. A replica that opens for batch opens for interactive turns too. `choose` picks among replicas that admit the turn. `reserve`
-    is how long a paused branch of that class holds a place on that replica: seconds, 0 not at all.
+    `absorbs`, by the type of an event, runs after the tables have absorbed it. `flow_key` orders flows (smaller first) and is evaluated
+    again for each flow that an event touched; `place_in_flow` orders a flow's turns and is fixed when a turn is first held. `opens` says
+    whether a replica takes any turn of a queue (so that a full pool costs one question), `admits` whether it takes this one where `opens`
+    agrees: None, or why not. A replica that opens for batch opens for interactive turns too. `choose` picks among replicas that admit the
+    turn. `reserve` is how long a paused branch of that class holds a place on that replica: seconds, 0 not at all.
 
     `placed` and `ended` (None: not of interest) say what the policy learned when a turn comes to be in flight and when it no longer is, in
     whatever way: between two placements of one step, and also for turns that expire, come back, or are found in a Hello. `ended` is told
     the report of the answer where there is one. In both the tables have been changed already; the turn is as it was in flight. `waits` is
-    told when a turn begins (1) and ceases (-1) to be held, before the keys of its flow are worked out.
+    told when a turn begins (1) and ceases (-1) to be held, before the key of its flow is worked out.
 
     `priority` is what a placed turn says to its engine. `queue_reports`: so many reports in a row must show a queue before it counts.
     """
@@ -69,10 +70,10 @@ class Policy(Struct, frozen=True, gc=False):
     admits: Callable[[Facts, Replica, Turn], HoldReason | None]
     choose: Callable[[Facts, Turn, str, Sequence[Replica]], Replica]
     reserve: Callable[[Facts, TurnClass, str], float]
-    absorb: Callable[[Facts, Event], Learned] | None = None
+    absorbs: Mapping[type[Event], Callable[[Facts, Any], Learned]] = MappingProxyType({})
     placed: Callable[[Facts, Turn], Learned] | None = None
     ended: Callable[[Facts, Turn, TurnFinished | None], Learned] | None = None
-    waits: Callable[[Facts, Turn, int], Any] | None = None
+    waits: Callable[[Facts, Turn, int], Learned] | None = None
     priority: Callable[[Facts, Turn], int | UnsetType] | None = None
     queue_reports: Callable[[Settings], int] = lambda _: 1
 

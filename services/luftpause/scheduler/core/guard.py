@@ -14,7 +14,7 @@ from luftpause.scheduler.core import admission
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.events import TurnClass
 from luftpause.scheduler.core.frame import Facts, Policy
-from luftpause.scheduler.core.guard_accounts import absorb, ended, lane_of_turn, placed, waits
+from luftpause.scheduler.core.guard_accounts import ABSORBS, ended, lane_of_turn, placed, waits
 from luftpause.scheduler.core.guard_learn import (
     answer_tokens,
     next_tokens,
@@ -169,7 +169,7 @@ def _reserve(facts: Facts, turn_class: TurnClass, home: str) -> float:
 
 GUARD = Policy(
     initial=lambda _: Guarded(),
-    absorb=absorb,
+    absorbs=ABSORBS,
     flow_key=flow_key,
     place_in_flow=place_in_flow,
     opens=_opens,

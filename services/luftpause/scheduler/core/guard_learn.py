@@ -14,6 +14,7 @@ ANSWER_TOKENS = 128.0
 PAUSE_SECONDS = 2.0
 FIRSTS_KEPT = 15  # first turns of which it is remembered what they found cached: a forked sub-agent finds all of its parent's
 KNOWN = 3  # so many values are needed before they are believed
+NOTHING_KNOWN = Mean()
 
 GONE, HERE, CREEP, RUSH = 0.97, 1.03, 1.0005, 1.02  # what a surprise, and none, does to K: one surprise in 60 turns at rest
 MUCH, LITTLE = 0.5, 0.1  # parts of a prompt: "it is here", "it is gone"
@@ -57,18 +58,21 @@ def prompt_tokens(g: Guarded, engine: Engine | None, lane: LaneAccount | None, m
 
 def with_lengths(g: Guarded, flying: Flying, lane: LaneAccount, turn_class: int, model: str, body_bytes: int, usage: Usage) -> Guarded:
     """What a finished turn says about lengths."""
-    later = flying.words[1]
-    answers = g.answers
-    if flying.words in answers or len(answers) < CALLERS_MAX:
-        answers = answers.set(flying.words, answers.get(flying.words, Mean()).add(usage.completion))
+    words, answers, per_byte, results = flying.words, g.answers, g.tokens_per_byte, g.results
+    prompt, completion = usage.prompt, usage.completion
+    known = answers.get(words)
+    if known is not None or len(answers) < CALLERS_MAX:
+        answers = answers.set(words, (known or NOTHING_KNOWN).add(completion))
     of_class = list(g.answers_of_class)
-    of_class[2 * turn_class + later] = of_class[2 * turn_class + later].add(usage.completion)
-    per_byte, results = g.tokens_per_byte, g.results
-    if body_bytes and usage.prompt and (model in per_byte or len(per_byte) < MODELS_MAX):
-        per_byte = per_byte.set(model, per_byte.get(model, Mean()).add(usage.prompt / body_bytes))
-    if later and lane.context and usage.prompt >= lane.context:
+    kind = 2 * turn_class + words[1]
+    of_class[kind] = of_class[kind].add(completion)
+    if body_bytes and prompt:
+        known = per_byte.get(model)
+        if known is not None or len(per_byte) < MODELS_MAX:
+            per_byte = per_byte.set(model, (known or NOTHING_KNOWN).add(prompt / body_bytes))
+    if words[1] and lane.context and prompt >= lane.context:
         added = list(results)
-        added[turn_class] = added[turn_class].add(usage.prompt - lane.context)
+        added[turn_class] = added[turn_class].add(prompt - lane.context)
         results = (added[0], added[1])
     return replace(
         g, answers=answers, answers_of_class=(of_class[0], of_class[1], of_class[2], of_class[3]), tokens_per_byte=per_byte,

@@ -20,8 +20,9 @@ class Mean(Struct, frozen=True, gc=False):
     count: int = 0
 
     def add(self, value: float, part: float = 0.05) -> "Mean":
-        count = self.count + 1
-        return Mean(self.value + max(part, 1 / count) * (value - self.value), count)
+        count, old = self.count + 1, self.value
+        share = 1 / count
+        return Mean(old + (share if share > part else part) * (value - old), count)  # noqa: FURB136 (a call of max costs as much again)
 
 
 class LowDecile(Struct, frozen=True, gc=False):

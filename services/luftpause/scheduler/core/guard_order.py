@@ -38,17 +38,17 @@ def waits_in_flow(facts: Facts, g: Guarded, name: str, waiting: SortedSet[Waiter
     """These turns wait there now. How far the flow has moved up is the oldest one's affair."""
     flow = g.flows.get(name, NOBODY)
     if flow.waiting and waiting and flow.waiting.first() == waiting.first():
-        return with_flow(g, name, replace(flow, waiting=waiting))
+        return with_flow(facts, g, name, replace(flow, waiting=waiting))
     if flow.waiting:
         g = replace(g, steps=g.steps.remove((flow.step_at, name)))
     flow = replace(flow, waiting=waiting, moved_up=0)
     if not waiting:
-        return with_flow(g, name, flow)
+        return with_flow(facts, g, name, flow)
     arrived, _, _, turn_class = waiting.first()
     seconds = _step_seconds(g, turn_class)
     steps = floor(max(0.0, facts.now - arrived) / seconds)
     flow = replace(flow, moved_up=steps, step_at=max(facts.now, arrived + (steps + 1) * seconds))
-    return with_flow(replace(g, steps=g.steps.add((flow.step_at, name))), name, flow)
+    return with_flow(facts, replace(g, steps=g.steps.add((flow.step_at, name))), name, flow)
 
 
 def _step_seconds(g: Guarded, turn_class: int) -> float:
@@ -74,11 +74,12 @@ def _moved_up(facts: Facts, g: Guarded, name: str) -> Guarded:
     return replace(g, steps=steps, flows=g.flows.set(name, replace(flow, moved_up=flow.moved_up + 1, step_at=step_at)))
 
 
-def with_flow(g: Guarded, name: str, flow: FlowAccount) -> Guarded:
+def with_flow(facts: Facts, g: Guarded, name: str, flow: FlowAccount) -> Guarded:
+    """Its residents matter to the core while anybody waits."""
     before = g.flows.get(name)
     resident, batch = (before.resident, before.batch) if before is not None else (0, 0)
     flows, touched, batch_flows = g.flows, g.touched, g.batch_flows
-    if flow.resident != resident and name not in touched:
+    if facts.held and flow.resident != resident and name not in touched:
         touched = (*touched, name)
     if (flow.batch > 0) is not (batch > 0):
         batch_flows += 1 if flow.batch else -1
@@ -89,6 +90,6 @@ def with_flow(g: Guarded, name: str, flow: FlowAccount) -> Guarded:
     return replace(g, flows=flows, touched=touched, batch_flows=batch_flows)
 
 
-def told(g: Guarded) -> Learned:
+def told(g: Guarded, replicas: tuple[str, ...] = (), flows: tuple[str, ...] = ()) -> Learned:
     """The core hears which flows may have another key now."""
-    return Learned(replace(g, touched=()), (), g.touched) if g.touched else Learned(g)
+    return Learned(replace(g, touched=()), replicas, flows + g.touched) if g.touched else Learned(g, replicas, flows)

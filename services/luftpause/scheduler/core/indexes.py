@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from luftpause.scheduler.core.decisions import Decision
 from luftpause.scheduler.core.events import ReplicaSpec
 from luftpause.scheduler.core.model import Caller, Dataplane, Replica, State, Tables, Turn
-from luftpause.scheduler.core.policies import POLICIES, Learned, Policy
+from luftpause.scheduler.core.policies import NOTHING, POLICIES, Learned, Policy
 from luftpause.scheduler.core.timing import Second, Timer
 
 NOBODY = Caller()
@@ -177,7 +177,12 @@ def _ranked(d: Draft, flow: str, old: Caller, new: Caller) -> Caller:
 
 def heed(d: Draft, learned: Learned) -> None:
     """Keep what the policy learned, and what depends on that."""
+    if learned is NOTHING:
+        return
     d.policy_state = learned.policy_state
-    mark_dirty(d, *learned.replicas)
+    if learned.replicas:
+        mark_dirty(d, *learned.replicas)
     for flow in learned.flows:
-        count_caller(d, flow)
+        caller = d.callers.get(flow)
+        if caller is not None and caller.held:
+            d.callers = d.callers.set(flow, _ranked(d, flow, caller, caller))

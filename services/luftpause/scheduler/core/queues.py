@@ -4,7 +4,7 @@ from immutables import Map
 
 from luftpause.kit.model_names import is_pattern
 from luftpause.scheduler.core.events import Kind
-from luftpause.scheduler.core.indexes import Draft, count_caller, mark_dirty
+from luftpause.scheduler.core.indexes import Draft, count_caller, heed, mark_dirty
 from luftpause.scheduler.core.model import GENERATIVE, Flow, Health, PlaceInFlow, Queue, QueueKey, Turn
 from luftpause.scheduler.core.serving import fits, patterns_of, serves, takes_kind
 from luftpause.scheduler.core.sorted_set import SortedSet
@@ -35,7 +35,7 @@ def enqueue(d: Draft, turn: Turn, key: QueueKey, *, counted: bool = True) -> Pla
         d.passes_held += 1
     if counted:
         if d.policy.waits is not None:
-            d.policy_state = d.policy.waits(d, turn, 1)
+            heed(d, d.policy.waits(d, turn, 1))
         count_caller(d, turn.flow, held=1)
     return place
 
@@ -55,7 +55,7 @@ def dequeue(d: Draft, turn: Turn, key: QueueKey, *, in_flight: int = 0, counted:
         d.passes_held -= 1
     if counted:
         if d.policy.waits is not None:
-            d.policy_state = d.policy.waits(d, turn, -1)
+            heed(d, d.policy.waits(d, turn, -1))
         count_caller(d, turn.flow, in_flight=in_flight, held=-1)
 
 
