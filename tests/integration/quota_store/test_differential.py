@@ -83,6 +83,7 @@ class Both:
     scripts: Scripts
     spec: TargetSpec
     state: State = field(init=False)
+    first: TargetSpec = field(init=False)
     now: float = 1_000_000.0
     fences: dict[str, tuple[int, int]] = field(default_factory=dict)  # by want: the core's, the store's
     wants: int = 0
@@ -90,6 +91,7 @@ class Both:
     refused: int = 0
 
     def __post_init__(self) -> None:
+        self.first = self.spec
         self.state = core.initial(SETTINGS, self.now)
         self.govern(TargetConfigured(self.now, self.spec))
 
@@ -104,6 +106,16 @@ class Both:
 
     def asked(self) -> tuple[ScopeAsked, ...]:
         return claims.scopes_of(self.target, SETTINGS, self.now)
+
+    def configure(self, rng: random.Random) -> None:
+        """Other figures of one limit; the store hears of them with the next question."""
+        changed = rng.randrange(len(self.spec.scopes))
+        first = self.first.scopes[changed]
+        other = replace(first, limit=first.limit * rng.choice([0.5, 1, 2]), window_seconds=first.window_seconds * rng.choice([0.5, 1, 2]))
+        scopes = [other if at == changed else one for at, one in enumerate(self.spec.scopes)]
+        self.spec = replace(self.spec, scopes=tuple(scopes))
+        self.govern(TargetConfigured(self.now, self.spec))
+        self.alike(self.scripts.ask(self.now, Waiting(node="n", scopes=self.asked())))
 
     def want(self, priority: int, cost: tuple[tuple[str, float], ...], lease_seconds: float) -> None:
         self.wants += 1
@@ -243,12 +255,14 @@ def prefix() -> str:
     return f"d{random.getrandbits(64):x}"
 
 
-def play(scripts: Scripts, spec: TargetSpec, seed: int) -> Both:
+def play(scripts: Scripts, spec: TargetSpec, seed: int, *, configures: bool = False) -> Both:
     rng = random.Random(seed)
     both = Both(scripts, spec)
     try:
-        for _ in range(EVENTS):
+        for number in range(EVENTS):
             act(both, rng)
+            if configures and number % 20 == 10:
+                both.configure(rng)
     finally:
         scripts.close()
     return both
@@ -260,6 +274,24 @@ def test_a_random_log_is_granted_and_refused_alike(redis: RedisServer, prefix: s
     both = play(Scripts(redis, prefix), spec, seed)
     assert both.granted > 10
     assert both.refused > 10
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: "+".join(one.kind for one in spec.scopes))
+def test_limits_that_are_configured_anew_change_both_alike(redis: RedisServer, prefix: str, spec: TargetSpec) -> None:
+    assert play(Scripts(redis, prefix), spec, 7, configures=True).granted > 10
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "scope.remaining = math.max(-scope.limit, scope.remaining + scope.limit - was)",
+        "if scope.reset_at < INF then scope.reset_at = math.min(scope.reset_at, now + told.window) end",
+    ],
+)
+def test_a_store_that_forgets_what_was_used_when_limits_change_is_noticed(redis: RedisServer, prefix: str, line: str) -> None:
+    assert line in script(Waiting).source
+    with pytest.raises(AssertionError):
+        play(Scripts(redis, prefix, (line, "")), SPECS[0], 7, configures=True)
 
 
 MUTANTS = {

@@ -155,7 +155,7 @@ def _configured(d: Draft, event: TargetConfigured) -> None:
         else:  # what a provider has said counts until the configuration says another figure
             was = old.get(spec.name)
             limit = spec.limit if was is None or spec.limit != was.limit else scope.limit
-            d.scopes[spec.name] = replace(scope, spec=spec, limit=limit, origin=Origin.CONFIGURED)
+            d.scopes[spec.name] = replace(ledger.fitted(scope, spec, limit, d.now), origin=Origin.CONFIGURED)
     if event.spec.learns is not None:
         d.scopes |= {name: scope for name, scope in kept.items() if scope.origin is not Origin.CONFIGURED and name not in d.scopes}
     if event.learning_seconds > 0:

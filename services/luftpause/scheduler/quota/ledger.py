@@ -22,6 +22,14 @@ def fresh(spec: ScopeSpec, now: float) -> Scope:
     return Scope(spec, spec.limit, spec.limit * (spec.burst if spec.kind == "bucket" else 1.0), now)
 
 
+def fitted(scope: Scope, spec: ScopeSpec, limit: float, now: float) -> Scope:
+    """The scope with other figures, its kind the same. What was used of a fixed window stays used: a higher limit is there at once."""
+    if spec.kind != "fixed":
+        return replace(scope, spec=spec, limit=limit)
+    reset_at = min(scope.reset_at, now + spec.window_seconds) if scope.reset_at < inf else inf
+    return replace(scope, spec=spec, limit=limit, remaining=max(-limit, scope.remaining + limit - scope.limit), reset_at=reset_at)
+
+
 def roll(scope: Scope, now: float) -> Scope:
     """The scope as of `now`: windows that ended are full again, buckets have been refilled."""
     spec = scope.spec

@@ -3,6 +3,7 @@
 from math import inf
 
 import pytest
+from msgspec.structs import replace
 
 from luftpause.scheduler.quota.cascade import depths, edges
 from luftpause.scheduler.quota.core import govern, initial
@@ -464,6 +465,33 @@ def test_new_limits_keep_the_ledger_the_waiters_and_the_leases() -> None:
     told = desk.send(TargetConfigured(0.0, TargetSpec("t", (ScopeSpec("req", "fixed", 50, 3_600),))))
     assert desk.granted(told) == ["c"]  # what it waited for is gone
     assert (desk.scope("req").limit, desk.scope("req").out, len(desk.target.leases)) == (50, 3, 3)
+
+
+@pytest.mark.parametrize(("limit", "go"), [(150, 50), (130, 30), (80, 0)])
+def test_a_limit_that_is_raised_is_there_at_once_and_what_was_used_stays_used(limit: int, go: int) -> None:
+    desk = Desk(HOUR)
+    for number in range(100):
+        desk.want(f"used{number}", 0, req=1)
+        desk.report(f"used{number}")
+    waiting = [f"w{number}" for number in range(60)]
+    for want in waiting:
+        assert desk.granted(desk.want(want, 0, req=1)) == []
+    changed = TargetSpec("t", (replace(HOUR, limit=float(limit)),))
+    assert len(desk.granted(desk.send(TargetConfigured(0.0, changed)))) == go
+    assert desk.scope("req").remaining == limit - 100
+    desk.send(TargetConfigured(0.0, TargetSpec("t", (HOUR,))))
+    assert desk.scope("req").remaining == 0, "as it was"
+
+
+def test_a_window_that_is_made_shorter_ends_sooner() -> None:
+    desk = Desk(HOUR)
+    for number in range(100):
+        desk.want(f"used{number}", 0, req=1)
+        desk.report(f"used{number}")
+    desk.want("next", 0, req=1)
+    desk.send(TargetConfigured(0.0, TargetSpec("t", (replace(HOUR, window_seconds=60.0),))))
+    assert desk.granted(desk.until(59.0)) == []
+    assert desk.granted(desk.until(61.0)) == ["next"]
 
 
 def test_a_target_that_is_removed_refuses_who_waits_and_forgets_its_leases() -> None:

@@ -146,7 +146,12 @@ local function configured(told)
     records[field] = scope
     touch(field)
   elseif scope.told_limit ~= told.limit or scope.window ~= told.window or scope.burst ~= told.burst then
+    local was = scope.limit
     if scope.told_limit ~= told.limit then scope.limit = told.limit end -- what a provider has said counts until the configuration changes
+    if scope.kind == 'fixed' then -- what was used stays used
+      scope.remaining = math.max(-scope.limit, scope.remaining + scope.limit - was)
+      if scope.reset_at < INF then scope.reset_at = math.min(scope.reset_at, now + told.window) end
+    end
     scope.told_limit, scope.window, scope.burst = told.limit, told.window, told.burst
     touch(field)
   end
