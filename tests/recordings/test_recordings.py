@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from luftpause.cli.replay import difference_text
+from luftpause.cli.replay_check import difference_text
 from luftpause.scheduler.replay import Replayed, replay, rewritten
 
 LOGS = sorted(Path(__file__).parent.glob("*.jsonl"))

@@ -4,18 +4,18 @@ import asyncio
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from luftpause import __version__
 from luftpause.cli import bench, config_check, doctor, fakes, load_command, local_engine, parent, replay, status
 from luftpause.cli.choices import Engine
-from luftpause.kit import logs
-from luftpause.kit.config import Config
-from luftpause.kit.config_file import load
-from luftpause.kit.config_watch import Watcher
 from luftpause.kit.errors import ConfigError, LuftpauseError
+
+if TYPE_CHECKING:
+    from luftpause.kit.config import Config
+    from luftpause.kit.config_watch import Watcher
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, context_settings={"max_content_width": 100},
@@ -43,12 +43,21 @@ def _run(service: Coroutine[object, object, None]) -> None:
         runner.run(service)
 
 
-def _prepare(path: Path | None, *, follows: bool, worker: int | None = None) -> Config:
+def _prepare(path: Path | None, *, follows: bool, worker: int | None = None) -> "Config":
+    from luftpause.kit import logs
+    from luftpause.kit.config_file import load
+
     if path is not None and follows:
         parent.wait_for(path)
     config = load(path)
     logs.setup(config.log.level, worker=worker)
     return config
+
+
+def _watcher(path: Path | None, config: "Config") -> "Watcher | None":
+    from luftpause.kit.config_watch import Watcher
+
+    return Watcher(path, config) if path is not None else None
 
 
 @app.command()
@@ -73,9 +82,10 @@ def up(
     """
     from luftpause.cli import stack
     from luftpause.cli.up import up as run
+    from luftpause.kit.config_file import load
 
     settings = load(config)
-    watcher = Watcher(config, settings) if config is not None else None
+    watcher = _watcher(config, settings)
     ports = stack.with_ports(
         stack.with_free_ports(settings) if free_ports else settings,
         dataplane=dataplane_port, runtime=runtime_port, scheduler=scheduler_port, status=status_port,
@@ -118,7 +128,7 @@ def scheduler(
 
     read = _prepare(config, follows=config_follows)
     settings = with_recording(read, record, clear=record_clear)
-    _run(serve(settings, announce=announce, watcher=Watcher(config, read) if config is not None else None))
+    _run(serve(settings, announce=announce, watcher=_watcher(config, read)))
 
 
 @app.command()
@@ -150,7 +160,7 @@ def dataplane(
     if with_scheduler:
         from luftpause.cli.one_process import run as run_both
 
-        _run(run_both(read, announce=announce, watcher=Watcher(config, read) if config is not None else None))
+        _run(run_both(read, announce=announce, watcher=_watcher(config, read)))
         return
     from luftpause.dataplane.app import serve
     from luftpause.dataplane.workers import Worker

@@ -4,15 +4,14 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from luftpause.cli.config_notes import notes
-from luftpause.kit.config import Config
-from luftpause.kit.config_file import load
 from luftpause.kit.errors import ConfigError
-from luftpause.scheduler.governor.targets import initial_state, specs_of
+
+if TYPE_CHECKING:
+    from luftpause.kit.config import Config
 
 SHOWN: Final = {"name", "url", "models", "kind", "load", "load_from", "max_in_flight", "apis"}
 
@@ -34,10 +33,17 @@ def check(
 
     Prints what it sets up, or every mistake with its line. Exit status 1: there are mistakes.
     """
+    from luftpause.cli.config_notes import notes
+    from luftpause.kit.config_file import load
+    from luftpause.scheduler.governor.targets import initial_state, specs_of
+
     try:
         config = load(path)
         initial_state(config.governor, 0.0)
-        found = _found(config, [spec.name for spec in specs_of(config.governor, config.replicas)])
+        found = _found(config) | {
+            "quotas": [spec.name for spec in specs_of(config.governor, config.replicas)],
+            "notes": notes(config, os.environ),
+        }
     except ConfigError as error:
         mistakes = error.message.splitlines()
         if as_json:
@@ -48,7 +54,7 @@ def check(
     print(json.dumps({"ok": True, "path": str(path), **found}, indent=2) if as_json else _text(path, found))
 
 
-def _found(config: Config, quotas: list[str]) -> dict[str, Any]:
+def _found(config: "Config") -> dict[str, Any]:
     scheduler, dataplane, runtime = config.scheduler, config.dataplane, config.runtime
     return {
         "scheduler": {
@@ -59,8 +65,6 @@ def _found(config: Config, quotas: list[str]) -> dict[str, Any]:
         "runtime": {"http": f"http://{_address(runtime.host, runtime.port)}", "dataplane": runtime.dataplane},
         "replicas": [each.model_dump(mode="json", include=SHOWN) for each in config.replicas],
         "servers": list(runtime.servers),
-        "quotas": quotas,
-        "notes": notes(config, os.environ),
     }
 
 

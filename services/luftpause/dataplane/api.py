@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from luftpause import __version__
@@ -19,19 +20,21 @@ from luftpause.kit.model_names import fits, is_pattern
 JSON = "application/json"
 
 
-def make_api(scheduler: Scheduler, is_stopping: Callable[[], bool]) -> FastAPI:
+def make_api(scheduler: Scheduler, is_stopping: Callable[[], bool]) -> Starlette:
     """The ASGI app behind `bridge`."""
-    # No pages of FastAPI's: they load scripts from elsewhere, and show few of the routes.
-    api = FastAPI(title="luftpause dataplane", version=__version__, redirect_slashes=False, docs_url=None, redoc_url=None, openapi_url=None)
     routes = _Routes(scheduler, is_stopping)
-    api.add_api_route("/health", routes.health, summary="Is the process alive?")
-    api.add_api_route("/ready", routes.ready, summary="May a load balancer send turns here?")
-    api.add_api_route("/v1/models", routes.models, summary="All models that the replicas serve")
-    api.add_api_route("/v1/models/{name:path}", routes.model, summary="One model")
-    api.add_api_route("/v1/runs", routes.run_of_call, summary="The run whose model made a tool call")
-    api.add_api_route("/v1/runs/{run:path}", routes.end_run, methods=["DELETE"], status_code=204, summary="The run is over: forget it")
-    api.add_exception_handler(HTTPException, _refused)
-    api.add_exception_handler(RequestValidationError, _invalid)
+    api = Starlette(
+        routes=[
+            Route("/health", routes.health),
+            Route("/ready", routes.ready),
+            Route("/v1/models", routes.models),
+            Route("/v1/models/{name:path}", routes.model),
+            Route("/v1/runs", routes.run_of_call),
+            Route("/v1/runs/{run:path}", routes.end_run, methods=["DELETE"]),
+        ],
+        exception_handlers={HTTPException: _refused},
+    )
+    api.router.redirect_slashes = False
     return api
 
 
@@ -42,44 +45,48 @@ class _Routes:
         self._started = int(time.time())
         self._started_text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started))
 
-    async def health(self) -> dict[str, str]:
-        return {"status": "ok", "service": "dataplane", "version": __version__}
+    async def health(self, _: Request) -> Response:
+        """Is the process alive?"""
+        return _json({"status": "ok", "service": "dataplane", "version": __version__})
 
-    async def ready(self, response: Response) -> dict[str, Any]:
+    async def ready(self, _: Request) -> Response:
+        """May a load balancer send turns here?"""
         scheduler, stopping = self._scheduler, self._is_stopping()
         serves = scheduler.contacted and not stopping
-        response.status_code = 200 if serves else 503
-        if not serves:
-            response.headers["retry-after"] = "1"
-        return {
+        shows = {
             "ready": serves,
             "stopping": stopping,
             "scheduler": {"connected": scheduler.connected, "contacted": scheduler.contacted},
             "replicas": [shown(each) for each in by_name(scheduler)],
         }
+        return _json(shows) if serves else _json(shows, 503, {"retry-after": "1"})
 
-    async def models(self) -> dict[str, Any]:
+    async def models(self, _: Request) -> Response:
         """OpenAI's format, and Anthropic's beside it: their fields have different names."""
         data = [self._model(name, owner) for name, owner in served(self._scheduler).items()]
         ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
-        return {"object": "list", "data": data, "has_more": False} | ends
+        return _json({"object": "list", "data": data, "has_more": False} | ends)
 
-    async def model(self, name: str) -> Response:
+    async def model(self, request: Request) -> Response:
+        name = str(request.path_params["name"])
         owner = owner_of(self._scheduler, name)
         if owner is None:
             return answer(Rejection(404, "model_not_found", f"no replica serves model {name!r}; GET /v1/models lists those served"))
-        return Response(orjson.dumps(self._model(name, owner)), media_type=JSON)
+        return _json(self._model(name, owner))
 
     async def run_of_call(self, request: Request) -> Response:
+        """The run whose model made a tool call."""
         id_ = request.query_params.get("tool_call_id", "")
         if not id_:
             return answer(Rejection(400, "bad_tool_call_id", "say which: GET /v1/runs?tool_call_id=ID"))
         run = self._scheduler.run_of_call(id_, request.state.principal)
         if not run:
             return answer(Rejection(404, "unknown_tool_call", f"no run is known whose model made the tool call {id_[:200]!r}"))
-        return Response(orjson.dumps({"run": run}), media_type=JSON)
+        return _json({"run": run})
 
-    async def end_run(self, run: str, request: Request) -> Response:
+    async def end_run(self, request: Request) -> Response:
+        """It is over: forget it."""
+        run = str(request.path_params["run"])
         if RUN_ID.fullmatch(run) is None:
             return answer(Rejection(400, "bad_run_id", "a run id has 1 to 128 visible ASCII characters"))
         self._scheduler.end_run(run, request.state.principal)
@@ -96,17 +103,17 @@ async def _refused(_: Request, error: Exception) -> Response:
     return answer(Rejection(status, "not_found" if status == 404 else "refused", detail))
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
-    return answer(Rejection(400, "bad_request", str(error)))
-
-
-def methods_of(api: FastAPI, path: str) -> frozenset[str]:
+def methods_of(api: Starlette, path: str) -> frozenset[str]:
     """The methods that the app has for a path."""
     found: set[str] = set()
     for route in api.routes:
         if isinstance(route, Route) and route.matches({"type": "http", "method": "GET", "path": path})[0] is not Match.NONE:
             found |= route.methods or set()
     return frozenset(found)
+
+
+def _json(fields: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(fields), status, headers, media_type=JSON)
 
 
 def answer(rejection: Rejection) -> Response:

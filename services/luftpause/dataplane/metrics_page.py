@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 
-from fastapi import FastAPI, Request, Response
 from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 
 from luftpause.dataplane.workers import OWN, OfWorker, Up, Worker, merged, pages_of_others
 from luftpause.kit import metrics
 
 
-def add_metrics(api: FastAPI, collectors: Sequence[Collector], worker: Worker | None) -> None:
+def add_metrics(api: Starlette, collectors: Sequence[Collector], worker: Worker | None) -> None:
     """The route. With `worker` the page has the counts of all workers that answer."""
 
     async def page(request: Request) -> Response:
@@ -24,4 +26,4 @@ def add_metrics(api: FastAPI, collectors: Sequence[Collector], worker: Worker | 
             body = merged((body, *others.values()))
         return Response(body, headers={"content-type": kind, "cache-control": "no-store"})
 
-    api.add_api_route("/metrics", page, summary="For Prometheus", response_class=Response)
+    api.add_route("/metrics", page, methods=["GET"])

@@ -7,8 +7,9 @@ from math import ceil
 from typing import Any, Final, TypeVar
 
 import orjson
-from fastapi import FastAPI, Request, Response
-from starlette.responses import StreamingResponse
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from luftpause.dataplane import quota_bodies as bodies
 from luftpause.dataplane.identify import Identity, identify
@@ -46,7 +47,7 @@ class QuotaRoutes:
         self._stopping = asyncio.Event()
         self._watching = 0
 
-    def add_to(self, api: FastAPI) -> None:
+    def add_to(self, api: Starlette) -> None:
         asked: dict[str, Endpoint] = {
             "reserve": self.reserve, "report": self.report, "renew": self.renew, "release": self.release, "observe": self.observe,
             "enable": self.enable,

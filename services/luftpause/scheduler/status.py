@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
-from fastapi import FastAPI, Request, Response
 from msgspec import Struct
 from prometheus_client.registry import Collector
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from luftpause import __version__
 from luftpause.kit import metrics, protocol
@@ -100,9 +102,9 @@ class Reporter:
         return timeline.lately(self._sessions.epoch, self._clock(), since, runs)
 
 
-def create_app(reporter: Reporter, collectors: Sequence[Collector] = (), timeline: Timeline | None = None) -> FastAPI:
+def create_app(reporter: Reporter, collectors: Sequence[Collector] = (), timeline: Timeline | None = None) -> Starlette:
     """The pages. `collectors` are what `/metrics` shows; `timeline` what `/timeline` does, which is not there without it."""
-    app = FastAPI(title="luftpause scheduler", docs_url=None, redoc_url=None, openapi_url=None)
+    app = Starlette(exception_handlers={HTTPException: _refused})
     pages = Pages()
 
     async def status(request: Request) -> Response:
@@ -123,15 +125,16 @@ def create_app(reporter: Reporter, collectors: Sequence[Collector] = (), timelin
         routes["/timeline"] = lately
     for path, handler in routes.items():
         app.add_route(path, handler, methods=["GET"])  # which answers HEAD too
-
-    @app.exception_handler(HTTPException)
-    async def error(request: Request, error: HTTPException) -> Response:  # pyright: ignore[reportUnusedFunction]
-        message = f"{request.method} {request.url.path}: {error.detail}; this scheduler has {PATHS}"
-        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
-        body = error_body(message, code=code, status=error.status_code)
-        return Response(body, status_code=error.status_code, media_type="application/json", headers=error.headers)
-
     return app
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    status, detail, headers = (
+        (error.status_code, error.detail, error.headers) if isinstance(error, HTTPException) else (500, str(error), None)
+    )
+    message = f"{request.method} {request.url.path}: {detail}; this scheduler has {PATHS}"
+    code = {404: "not_found", 405: "method_not_allowed"}.get(status, "http_error")
+    return Response(error_body(message, code=code, status=status), status, headers, media_type="application/json")
 
 
 def _json(request: Request, takes: Mapping[str, Takes], answer: Callable[[dict[str, int]], object]) -> Response:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from luftpause.kit.auth import Tokens
 from luftpause.kit.config import SchedulerConfig
@@ -17,7 +17,7 @@ OWN = [path for path in PAGE.iterdir() if path.suffix in {".js", ".css", ".html"
 
 
 def client(token: str = "") -> httpx.AsyncClient:
-    app, pages = FastAPI(openapi_url=None), Pages()
+    app, pages = Starlette(), Pages()
     app.add_route("/", pages.index)
     app.add_route(f"{PREFIX}{{name}}", pages.file)
     return httpx.AsyncClient(
