@@ -51,7 +51,9 @@ class ReplicaConfig(Section):
         default=None, description="For a hosted API: whose allowance its turns use; a target's or a profile's name, or settings as below."
     )
     on_limit: Literal["hold", "pass"] = Field(
-        default="hold", description="With a `quota`: after a 429 the turn waits for its window and goes again, or the client gets it."
+        default="hold",
+        description="With a `quota`: after a 429 the turn waits for its window and goes again, or the client gets it, unchanged. "
+        "Turns that come while the target is blocked wait with both.",
     )
     fallback: tuple[str, ...] = Field(
         default=(), description="With a `quota`: models, best first, that a run goes on with while the quota of its own is about to end."
