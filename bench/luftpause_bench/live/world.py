@@ -65,9 +65,10 @@ class World:
         at = await self._children.start(name, "fake-engine", "--port", "0", "--model", model, "--engines", str(count), *options)
         return [at["http"], *(at[f"http-{number}"] for number in range(1, count))]
 
-    async def llama(self, name: str, *options: str) -> str:
-        """A real llama.cpp; its URL."""
-        return (await self._children.start(name, "llama-engine", "--port", "0", *options))["http"]
+    async def llama(self, name: str, *options: str) -> tuple[str, int]:
+        """A real llama.cpp; its URL and its process id."""
+        child = await self._children.launch(name, "llama-engine", "--port", "0", *options)
+        return (await self._children.ready(child))["http"], child.process.pid
 
     async def tools(self, *options: str, name: str = "tools") -> str:
         """The fake MCP server; its MCP URL."""

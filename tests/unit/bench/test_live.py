@@ -8,9 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from msgspec import structs
 
-from luftpause.cli.load_turn import Turn
 from luftpause.cli.subagents import SubAgentRun
 from luftpause.kit.errors import LuftpauseError
 from luftpause_bench import decide, fanout, llama_guard, registry, routing, spawn_flood
@@ -97,39 +95,6 @@ def test_growth_compares_the_last_quarter_with_the_second() -> None:
     found = growth(rising, 100.0)
     assert found["scheduler"] == 1.0
     assert found["runtime"] == pytest.approx(187.5 / 137.5)
-
-
-def test_runs_of_a_real_engine_share_their_examples_and_nothing_else() -> None:
-    one, two = (llama_guard.conversation(Random(seed), llama_guard.Parameters()) for seed in (1, 2))
-    assert one[:-1] == two[:-1]
-    assert one[-1] != two[-1]
-    assert [message["role"] for message in one[1:5]] == ["user", "assistant", "tool", "assistant"]
-    assert one[2]["tool_calls"][0]["id"] == one[3]["tool_call_id"]
-
-
-@pytest.mark.parametrize(("arguments", "whole"), [('{"query": "x"}', True), ('{"query": "x', False)])
-def test_a_tool_call_that_was_cut_is_none(arguments: str, whole: bool) -> None:
-    assert llama_guard.whole(Turn(calls={0: {"id": "a", "function": {"name": "lookup", "arguments": arguments}}})) == whole
-    assert not llama_guard.whole(Turn(text="It is old."))
-
-
-def test_of_a_real_engine_the_runs_count_that_ended_in_the_window() -> None:
-    turns = [Turn(prompt_tokens=100, cached_tokens=40, calls={0: {"id": "a"}}), Turn(prompt_tokens=100, cached_tokens=80)]
-    runs = [
-        llama_guard.Run("batch", 1.0, 9.0, turns), llama_guard.Run("batch", 5.0, 35.0, turns),
-        llama_guard.Run("interactive", 20.0, 26.0, turns[:1]), llama_guard.Run("interactive", 30.0),
-    ]  # fmt: skip
-    found = llama_guard.sample("guard", 0, runs, 10.0, 40.0)
-    assert (found.rates, found.seconds_p50) == ({"interactive": 2.0, "batch": 2.0}, {"interactive": 6.0, "batch": 30.0})
-    assert (found.prompt_tokens, found.cached_tokens, found.turns, found.calling) == (300, 160, 3, 2)
-    less = llama_guard.sample("direct", 0, runs[1:2], 10.0, 40.0)
-    original = llama_guard.sample("original", 0, [], 10.0, 40.0)
-    assert held(llama_guard.report_of(llama_guard.Parameters(), [less, found, original], 1.0, quick=True)) == [False]
-    assert held(llama_guard.report_of(llama_guard.Parameters(), [less, less, original, _as(less, "guard")], 1.0, quick=True)) == [True]
-
-
-def _as(sample: llama_guard.Sample, way: str) -> llama_guard.Sample:
-    return structs.replace(sample, way=way)
 
 
 # ---- what must be reached -------------------------------------------------------------------------------------------
