@@ -8,6 +8,7 @@ import asyncio
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from math import inf
 from time import perf_counter
 from typing import Final, Protocol, assert_never
 
@@ -129,7 +130,8 @@ class Host:
         self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
         self._failed: asyncio.Future[None] | None = None
         self._soon: asyncio.Handle | None = None  # when `advance` is called next: at once, or at a time
-        self._later: asyncio.TimerHandle | None = None
+        self._later: asyncio.Handle | None = None
+        self._later_at = inf  # on the loop's clock; not every loop's timers tell it
         self._drained = asyncio.Event()
         self._outboxes: dict[str, tuple[str, Orders]] = {}  # by dataplane: its current session and where its orders go
         self._announced = replicas(state)
@@ -208,10 +210,10 @@ class Host:
             return
         due = self._loop.time() + seconds
         if self._later is not None:
-            if self._later.when() <= due:
+            if self._later_at <= due:
                 return
             self._later.cancel()
-        self._later = self._loop.call_at(due, self._on_time)
+        self._later, self._later_at = self._loop.call_at(due, self._on_time), due
 
     def _on_time(self) -> None:
         self._later = None

@@ -6,6 +6,7 @@ Events are handled in the order of their coming, each to its end before the next
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 from luftpause.kit.clock import Clock, monotonic
@@ -63,7 +64,8 @@ class Governor:
         self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
         self._failed: asyncio.Future[None] | None = None
         self._failure: GovernorFailedError | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = inf  # on the loop's clock; not every loop's timers tell it
         self._wake_at: float | None = state.due.first()[0] if state.due else None
         self.sharing: Sharing | None = None
 
@@ -200,10 +202,10 @@ class Governor:
             return
         due = self._loop.time() + max(TICK_SECONDS_MIN, self._wake_at - self._clock())
         if self._timer is not None:
-            if self._timer.when() <= due:
+            if self._timer_at <= due:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(due, self._on_time)
+        self._timer, self._timer_at = self._loop.call_at(due, self._on_time), due
 
     def _on_time(self) -> None:
         self._timer = None
