@@ -172,7 +172,7 @@ class QuotaDesk:
     # ---- time
 
     async def run(self) -> None:
-        """Renew the leases of all turns in flight, until cancelled."""
+        """Renew the leases of all turns in flight whose dataplanes are there, until cancelled."""
         try:
             while True:
                 await asyncio.sleep(self._lease_seconds / RENEWALS)
@@ -183,8 +183,11 @@ class QuotaDesk:
     def renew(self) -> None:
         state = self._state()
         now = self._governor.now
+        away = {
+            name for name, dataplane in state.dataplanes.items() if not dataplane.connected
+        }  # their leases end in time if they are dead
         for turn in state.turns.values() if state.hosted else ():
-            if turn.quota is not None and turn.quota.fence and turn.phase is TurnPhase.IN_FLIGHT:
+            if turn.quota is not None and turn.quota.fence and turn.phase is TurnPhase.IN_FLIGHT and turn.dataplane not in away:
                 want = want_of(turn.id, turn.attempt, turn.replica)
                 self._governor.post(LeaseRenewed(now, self._target(turn.replica), want, turn.quota.fence))
 

@@ -9,6 +9,7 @@ from luftpause.scheduler.core.decide import decide, initial
 from luftpause.scheduler.core.decisions import HoldReason, Lease, Outcome, Place, Refuse
 from luftpause.scheduler.core.events import (
     ConfigChanged,
+    DataplaneLost,
     ProbeOutcome,
     QuotaDeferred,
     ReplicaProbed,
@@ -57,7 +58,7 @@ class Outbox:
 class World:
     """A scheduler with one hosted replica, on a clock that a test moves."""
 
-    def __init__(self, target: TargetSpec = TWO, hold_seconds: float = 120.0) -> None:
+    def __init__(self, target: TargetSpec = TWO, hold_seconds: float = 120.0, dataplane_lost_seconds: float = 10.0) -> None:
         self.now = 1_000.0
         self.posted: list[Event] = []
         self.governor = Governor(core.initial(QuotaSettings(), self.now), clock=lambda: self.now)
@@ -70,7 +71,8 @@ class World:
 
         self.governor.post = spy  # type: ignore[method-assign]
         spec = ReplicaSpec("h", "http://h", models=("m",), capped=False, quota="acme")
-        state = initial(Settings(start_grace_seconds=0, quota_hold_seconds_max=hold_seconds), (spec,), self.now)
+        rules = Settings(start_grace_seconds=0, quota_hold_seconds_max=hold_seconds, dataplane_lost_seconds=dataplane_lost_seconds)
+        state = initial(rules, (spec,), self.now)
         self.host = Host(decide, state, replicas=announced, clock=lambda: self.now)
         self.desk = QuotaDesk(
             self.governor, state=lambda: self.host.state, post=self.host.post, now=lambda: self.now, lease_seconds=120.0, epoch=lambda: 0.0
@@ -229,6 +231,20 @@ def test_leases_of_turns_in_flight_are_renewed_for_as_long_as_they_take() -> Non
     world.host.post(TurnFailed(world.now, "d", "t1", 1, "engine_died"))
     world.settle()
     assert world.reports()[-1].outcome == "error", "it may have been spent"
+
+
+def test_leases_of_a_dataplane_that_died_end_by_their_own_time_however_long_it_may_stay_away() -> None:
+    expired: list[Expired] = []
+    world = World(dataplane_lost_seconds=500.0)
+    world.governor.listen(lambda decision: expired.append(decision) if isinstance(decision, Expired) else None)
+    world.request("t1")
+    world.host.post(DataplaneLost(world.now, "d", "s"))
+    for _ in range(3):
+        world.settle(30.0)
+        world.desk.renew()
+    assert (world.leases, expired) == (1, [])
+    world.settle(31.0)
+    assert (world.leases, len(expired)) == (0, 1)
 
 
 def test_how_a_lease_ended_while_its_dataplane_was_away_is_settled_with_what_it_told() -> None:
