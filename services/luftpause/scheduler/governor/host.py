@@ -17,7 +17,7 @@ from luftpause.scheduler.governor.store.port import Store
 from luftpause.scheduler.governor.store.sharing import Sharing
 from luftpause.scheduler.quota import core
 from luftpause.scheduler.quota.decisions import Decision, Grant, Refuse, Step
-from luftpause.scheduler.quota.events import Event, GrantDeclined, LeaseReleased, QuotaWanted, QuotaWithdrawn, Tick
+from luftpause.scheduler.quota.events import Event, GrantDeclined, LeaseReleased, QuotaWanted, QuotaWithdrawn, TargetRemoved, Tick
 from luftpause.scheduler.quota.model import State
 
 TICK_SECONDS_MIN: Final = 0.001  # a `wake_at` in the past must not become a busy loop
@@ -175,6 +175,9 @@ class Governor:
             self.sharing.follow(event, before, step.decisions)
         for decision in step.decisions:
             self._carry_out(decision)
+        if isinstance(event, TargetRemoved):  # who is left waits for the shared store's word on a grant
+            for target, want in [key for key in self._asking if key[0] == event.target]:
+                self._carry_out(core.removed(target, want))
 
     def _carry_out(self, decision: Decision) -> None:
         if self.sharing is not None and isinstance(decision, Grant) and not self.sharing.settles(decision):

@@ -85,11 +85,16 @@ def _without(state: State, name: str, decisions: list[Decision]) -> State:
     target = state.targets.get(name)
     if target is None:
         return state
-    message = f"{name!r} is no longer configured; ask for another target, or configure it again"
     waiters = sorted(target.waiters.values(), key=lambda one: one.number)
-    decisions += [Refuse(name, waiter.want, RefuseCode.TARGET_REMOVED, message) for waiter in waiters]
+    decisions += [removed(name, waiter.want) for waiter in waiters]
     due = state.due if target.due == inf else state.due.remove((target.due, name))
     return replace(state, targets=state.targets.delete(name), due=due)
+
+
+def removed(name: str, want: str) -> Refuse:
+    """What those hear who waited for it."""
+    message = f"{name!r} is no longer configured; ask for another target, or configure it again"
+    return Refuse(name, want, RefuseCode.TARGET_REMOVED, message)
 
 
 def _work(state: State, target: Target | TargetSpec, event: Event | None, decisions: list[Decision]) -> State:

@@ -191,6 +191,19 @@ async def test_whoever_left_while_a_shared_store_was_asked_does_not_wait_when_it
         assert not here.governor.state.targets[TARGET].waiters
 
 
+async def test_whoever_waits_for_a_shared_stores_word_hears_that_the_target_is_gone() -> None:
+    store = Declining()
+    async with node("n", store, one_window(5.0)) as here:
+        port = LocalPort(here.governor, lease_seconds=60.0)
+        asking = asyncio.create_task(port.reserve(TARGET, "mine", caller="me", priority=1, cost={"core": 1.0}, wait_seconds=30.0))
+        await asyncio.wait_for(store.asked.wait(), 20)
+        here.governor.post(TargetRemoved(here.governor.now, TARGET))
+        answer = await asyncio.wait_for(asking, 20)
+        assert isinstance(answer, Refused)
+        assert answer.code == "target_removed"
+        store.may.set()
+
+
 def test_so_many_places_are_kept_and_no_longer_than_they_can_matter() -> None:
     kept = Places(kept_max=3)
     for number in range(5):
