@@ -5,21 +5,25 @@ real but the engines and the tool, which are fakes in real time. Every cell has 
 """
 
 import argparse
-import json
 import statistics
+import sys
 import time
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct, convert, to_builtins
+from msgspec import Struct, to_builtins
 
+from luftpause.kit.errors import LuftpauseError
 from luftpause_bench.live import routers
 from luftpause_bench.live.crowds import Crowd, OfCrowd, Task, closed_loop, figures, text
 from luftpause_bench.live.world import World, run
 from luftpause_bench.plots import grouped_bars
+from luftpause_bench.proc import processor_seconds
 from luftpause_bench.report import Bound, Column, Report, Table, at_least, describe_versions, finish, parser
+from luftpause_bench.spawn_flood_cells import Cell, Kept
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +37,7 @@ LEAST_BATCH: Final = 0.85  # of the router's, at probes each 2 s
 COLUMNS: Final = (
     Column("way"), Column("interactive", "per min", 1), Column("spread", "per min", 1), Column("against router", "", 2),
     Column("p50", "s", 1), Column("batch", "per min", 1), Column("spread", "per min", 1), Column("against router", "%", 1),
-    Column("from cache", "%", 1), Column("the original", "interactive per min"),
+    Column("from cache", "%", 1), Column("machine busy", "%", 0), Column("the original", "interactive per min"),
 )  # fmt: skip
 ORIGINAL: Final = {ROUTER: "3.0, p50 58 s", "original": "8.0, p50 27 s"}
 
@@ -59,25 +63,30 @@ class Parameters(Struct, frozen=True):
     window_seconds: float = 240.0
 
 
-class Cell(Struct, frozen=True):
-    """What one way came to with one seed, by crowd."""
-
-    way: str
-    seed: int
-    found: dict[str, OfCrowd]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 1: a bound is missed."""
-    made = parser("spawn_flood", __doc__, seeds=3)
-    made.add_argument("--speed", type=float, default=None, help="so many times faster than the testbed")
-    made.add_argument("--cells", type=Path, metavar="FILE", help="keep what is found of each cell there, and don't measure it again")
-    options = made.parse_args(arguments)
-    began = time.monotonic()
+    """Exit status 1: a bound is missed. Raises LuftpauseError (`unfinished`)."""
+    options = _parser().parse_args(arguments)
     parameters, seeds = _parameters(options)
-    cells = _play(parameters, seeds, options.cells)
-    report = report_of(parameters, seeds, cells, time.monotonic() - began, quick=options.quick)
+    kept = Kept(options.cells or options.results / "cells" / "spawn_flood.jsonl", parameters, fresh=options.fresh)
+    for path in options.merge:
+        kept.merge(path)
+    cells = _play(parameters, seeds, kept, minutes=options.minutes)
+    report = report_of(parameters, seeds, cells, sum(cell.seconds for cell in cells), quick=options.quick)
     return finish(report, options, lambda figure: _draw(figure, cells))
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser("spawn_flood", __doc__, seeds=3)
+    made.add_argument("--speed", type=float, default=None, help="so many times faster than the testbed; 2 by default, --quick 6")
+    made.add_argument("--cells", type=Path, metavar="FILE", help="where cells are kept that were measured, instead of results/cells")
+    made.add_argument("--fresh", action="store_true", help="measure anew what was measured before")
+    made.add_argument(
+        "--merge", type=Path, action="append", default=[], metavar="FILE", help="take over cells of this report or these cells"
+    )
+    made.add_argument(
+        "--minutes", type=float, default=inf, metavar="N", help="begin no cell that would not end by then; the next call goes on"
+    )
+    return made
 
 
 def _parameters(options: argparse.Namespace) -> tuple[Parameters, tuple[int, ...]]:
@@ -87,24 +96,31 @@ def _parameters(options: argparse.Namespace) -> tuple[Parameters, tuple[int, ...
     return Parameters(speed=options.speed or Parameters().speed), seeds
 
 
-def _play(parameters: Parameters, seeds: Sequence[int], kept: Path | None) -> list[Cell]:
-    """Ways take turns with each seed. What `kept` has is not measured again, if it was with these parameters."""
-    stated = json.loads(json.dumps(to_builtins(parameters)))
-    before: list[Any] = [json.loads(line) for line in kept.read_text().splitlines()] if kept is not None and kept.exists() else []
-    done = {(each["way"], each["seed"]): convert(each["found"], dict[str, OfCrowd]) for each in before if each["parameters"] == stated}
-    cells: list[Cell] = []
-    for turn, seed in enumerate(seeds):
-        for way in (*WAYS[turn % 3 :], *WAYS[: turn % 3]):
-            found = done.get((way, seed)) or _played(parameters, way, seed)
-            if kept is not None and (way, seed) not in done:
-                with kept.open("a") as file:
-                    file.write(json.dumps({"way": way, "seed": seed, "parameters": stated, "found": to_builtins(found)}) + "\n")
-            cells.append(Cell(way, seed, found))
-    return cells
+def _play(parameters: Parameters, seeds: Sequence[int], kept: Kept, *, minutes: float = inf) -> list[Cell]:
+    """Ways take turns with each seed. What is kept is not measured again. Raises LuftpauseError (`unfinished`)."""
+    order = [(way, seed) for turn, seed in enumerate(seeds) for way in (*WAYS[turn % 3 :], *WAYS[: turn % 3])]
+    until, longest = time.monotonic() + 60 * minutes, (parameters.warm_up_seconds + parameters.window_seconds) / parameters.speed
+    for way, seed in order:
+        if kept.get(way, seed) is not None:
+            continue
+        if time.monotonic() + longest > until:
+            done = sum(kept.get(*each) is not None for each in order)
+            raise LuftpauseError(
+                f"{done} of {len(order)} cells are measured and kept in {kept.path}; the same command goes on", code="unfinished"
+            )
+        cell = _played(parameters, way, seed)
+        longest = max(longest, cell.seconds)
+        kept.add(cell)
+        print(f"{way}, seed {seed}: {cell.seconds:.0f} s, {cell.busy:.0%} of the processors used", file=sys.stderr, flush=True)
+    return [cell for each in order if (cell := kept.get(*each)) is not None]
 
 
-def _played(parameters: Parameters, way: str, seed: int) -> dict[str, OfCrowd]:
-    return run(lambda world: measure(world, parameters, way, seed))
+def _played(parameters: Parameters, way: str, seed: int) -> Cell:
+    began, before = time.monotonic(), processor_seconds()
+    found = run(lambda world: measure(world, parameters, way, seed))
+    used, whole = (after - each for after, each in zip(processor_seconds(), before, strict=True))
+    versions = describe_versions()
+    return Cell(way, seed, found, time.monotonic() - began, used / whole if whole else 0.0, versions.get("commit", ""))
 
 
 async def measure(world: World, parameters: Parameters, way: str, seed: int) -> dict[str, OfCrowd]:
@@ -184,8 +200,12 @@ def _row(cells: Sequence[Cell], way: str) -> tuple[str | float | None, ...]:
         way, _rate(cells, way, "interactive"), spreads["interactive"], _against(cells, way, "interactive"),
         statistics.mean(_of(cells, way, "interactive", "run_seconds_p50")), _rate(cells, way, "batch"),
         spreads["batch"], 100 * (_against(cells, way, "batch") - 1), 100 * statistics.mean(cached),
-        ORIGINAL.get(way),
+        _busy([cell.busy for cell in cells if cell.way == way and cell.busy]), ORIGINAL.get(way),
     )  # fmt: skip
+
+
+def _busy(shares: Sequence[float]) -> float | None:
+    return 100 * statistics.mean(shares) if shares else None
 
 
 def _draw(figure: "Figure", cells: Sequence[Cell]) -> None:

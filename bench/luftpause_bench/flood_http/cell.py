@@ -19,6 +19,7 @@ from luftpause_bench.flood.workload import Workload
 from luftpause_bench.flood_http.fronts import BY_NAME, Front, Place, Variant
 from luftpause_bench.flood_http.plans import plans
 from luftpause_bench.live.world import MODEL, World
+from luftpause_bench.proc import processor_seconds
 
 STREAM_INTERVAL: Final = 16  # tokens whose chunks an engine sends together: a single one each would keep this machine busy
 SAMPLE_SECONDS: Final = 1.0
@@ -151,12 +152,12 @@ class _Watched:
         """Until the load has ended."""
         async with httpx.AsyncClient(trust_env=False, timeout=5) as http:
             await asyncio.wait({load}, timeout=self._warm_up)
-            late, busy = await self._late(http), _processor_seconds()
+            late, busy = await self._late(http), processor_seconds()
             while not load.done():
                 with contextlib.suppress(httpx.HTTPError, ValueError, KeyError):
                     self.samples.append(await self._sample(http))
                 await asyncio.wait({load}, timeout=SAMPLE_SECONDS)
-            after, busy_after = await self._late(http), _processor_seconds()
+            after, busy_after = await self._late(http), processor_seconds()
         used, whole = (new - old for new, old in zip(busy_after, busy, strict=True))
         timers = max(1, after["timers"] - late["timers"])
         self.machine = Machine(
@@ -175,16 +176,6 @@ class _Watched:
             state = (await http.get(f"{self._front.status}/status", params={"held": 0, "callers": 0})).json()["state"]
             held = sum(each["held"] for each in state["held_by_class"])
         return sum(each["waiting"] for each in shown), sum(each["running"] for each in shown), held
-
-
-def _processor_seconds() -> tuple[float, float]:
-    """Of all processors: what was used, and all there was; zeros where nobody tells."""
-    try:
-        numbers = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    except (OSError, ValueError):
-        return 0.0, 0.0
-    idle = numbers[3] + numbers[4]
-    return float(sum(numbers) - idle), float(sum(numbers))
 
 
 def _measured(cell: Cell, found: dict[str, Any], watched: _Watched) -> Measured:

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from luftpause_bench.live import routers
 from luftpause_bench.live.crowds import SYSTEM, Ended, OfCrowd, figures, percentile, text
 from luftpause_bench.live.programs import Program, wait_until
 from luftpause_bench.proc import cpu_seconds, family, memory_bytes
+from luftpause_bench.report import as_json
 from luftpause_bench.scale import main as scale
 from luftpause_bench.scale.at_once import AtOnce
 from luftpause_bench.scale.held_turns import Taken
@@ -133,23 +135,63 @@ def test_the_spawned_flood_is_judged_against_the_router() -> None:
     assert report.bounds[0].value == pytest.approx(8 / 3)
 
 
-def test_a_cell_that_was_measured_with_these_parameters_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = tmp_path / "cells.jsonl"
-    played: list[tuple[str, int]] = []
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Cells of the spawn flood that would have been measured, each in two minutes."""
+    made: list[tuple[str, int]] = []
 
-    def measured(parameters: spawn_flood.Parameters, way: str, seed: int) -> dict[str, OfCrowd]:
-        played.append((way, seed))
-        return {crowd: of_crowd(parameters.speed) for crowd in spawn_flood.CROWDS}
+    def measured(parameters: spawn_flood.Parameters, way: str, seed: int) -> spawn_flood.Cell:
+        made.append((way, seed))
+        return spawn_flood.Cell(way, seed, {crowd: of_crowd(parameters.speed) for crowd in spawn_flood.CROWDS}, seconds=120.0, busy=0.5)
 
     monkeypatch.setattr(spawn_flood, "_played", measured)
-    first = spawn_flood._play(spawn_flood.Parameters(speed=2.0), (1,), kept)
-    assert spawn_flood._play(spawn_flood.Parameters(speed=2.0), (1,), kept) == first
+    monkeypatch.setattr(spawn_flood, "time", SimpleNamespace(monotonic=lambda: 120.0 * len(made)))
+    return made
+
+
+def play(path: Path, *, speed: float = 2.0, seeds: tuple[int, ...] = (1,), minutes: float = float("inf")) -> list[spawn_flood.Cell]:
+    parameters = spawn_flood.Parameters(speed=speed)
+    return spawn_flood._play(parameters, seeds, spawn_flood.Kept(path, parameters), minutes=minutes)
+
+
+def test_a_cell_that_was_measured_with_these_parameters_is_not_measured_again(tmp_path: Path, played: list[tuple[str, int]]) -> None:
+    kept = tmp_path / "deeper" / "cells.jsonl"
+    first = play(kept)
+    with kept.open("a") as file:
+        file.write('{"way": "guard", "se')  # as a kill leaves it
+    assert play(kept) == first
     assert len(played) == len(spawn_flood.WAYS)
-    again = spawn_flood._play(spawn_flood.Parameters(speed=3.0), (1, 2), kept)
+    again = play(kept, speed=3.0, seeds=(1, 2))
     assert len(played) == 3 * len(spawn_flood.WAYS)
     assert {cell.found["batch"].runs_per_minute for cell in again} == {3.0}
-    assert len(kept.read_text().splitlines()) == 3 * len(spawn_flood.WAYS)
     assert json.loads(kept.read_text().splitlines()[0])["parameters"]["speed"] == 2.0
+
+
+def test_parts_are_measured_within_their_minutes_and_the_rest_later(tmp_path: Path, played: list[tuple[str, int]]) -> None:
+    kept = tmp_path / "cells.jsonl"
+    with pytest.raises(LuftpauseError, match=r"2 of 3 cells are measured and kept in .*cells.jsonl; the same command goes on"):
+        play(kept, minutes=5.0)
+    assert len(played) == 2
+    assert [cell.way for cell in play(kept, minutes=3.0)] == list(spawn_flood.WAYS)
+    assert len(played) == 3
+
+
+def test_cells_of_a_report_are_taken_over_if_they_have_these_parameters(tmp_path: Path, played: list[tuple[str, int]]) -> None:
+    parameters, report = spawn_flood.Parameters(speed=1.0), tmp_path / "report.json"
+    cells = play(tmp_path / "one.jsonl", speed=1.0)
+    report.write_text(as_json(spawn_flood.report_of(parameters, (1,), cells, 360.0, quick=False)))
+    for source in (report, tmp_path / "one.jsonl"):
+        kept = spawn_flood.Kept(tmp_path / f"from-{source.name}", parameters)
+        kept.merge(source)
+        assert [each.found for each in spawn_flood._play(parameters, (1,), kept)] == [each.found for each in cells]
+        kept.merge(source)  # as the same command does when it goes on
+        assert len(kept.path.read_text().splitlines()) == 3
+    assert len(played) == len(spawn_flood.WAYS)
+    other = spawn_flood.Kept(tmp_path / "other.jsonl", spawn_flood.Parameters(speed=2.0))
+    with pytest.raises(LuftpauseError, match="none of the 3 cells in it has these parameters; compare --speed"):
+        other.merge(report)
+    with pytest.raises(LuftpauseError, match="No such file"):
+        other.merge(tmp_path / "nowhere.json")
 
 
 def test_a_decision_may_add_a_millisecond_and_must_not_wait_for_turns() -> None:
