@@ -5,6 +5,7 @@ from math import isclose
 
 from luftpause.scheduler.core.guard_accounts import lane_of_turn
 from luftpause.scheduler.core.guard_model import Engine, Guarded, Lane, Waiter
+from luftpause.scheduler.core.guard_shadow import GONE_KEPT, PREFIXES_MAX, oldest_first
 from luftpause.scheduler.core.model import GENERATIVE, State, Turn, TurnPhase
 
 
@@ -30,7 +31,11 @@ def _same(one: float, other: float) -> bool:
 
 
 def _prefixes(engine: Engine) -> None:
-    assert list(engine.order) == sorted((prefix.number, lane) for lane, prefix in engine.prefixes.items())
+    assert [(prefix.number, lane) for lane, prefix in oldest_first(engine)] == sorted(
+        (prefix.number, lane) for lane, prefix in engine.prefixes.items()
+    )
+    assert list(engine.order) == sorted(engine.order)
+    assert len(engine.order) <= 2 * PREFIXES_MAX + GONE_KEPT
     assert _same(engine.cached, sum(prefix.tokens for prefix in engine.prefixes.values()))
     assert all(0 < prefix.tokens <= prefix.whole or prefix.whole == 0 for prefix in engine.prefixes.values())
     for turn_class, paused in enumerate(engine.paused):
@@ -52,7 +57,8 @@ def _lanes(state: State, g: Guarded, flying: Counter[Lane], held: Counter[Lane])
         if account.paused_at >= 0:
             looks.append((account.look_at, lane))
     assert set(flying) <= set(g.lanes)
-    assert list(g.looks) == sorted(looks)
+    assert set(looks) <= set(g.looks)
+    assert [look_at for look_at, _ in g.looks] == sorted(look_at for look_at, _ in g.looks)
     assert {name: flow.resident for name, flow in g.flows.items() if flow.resident} == {name: n for name, n in resident.items() if n}
     assert all(flow.resident > 0 or flow.waiting for flow in g.flows.values())
     assert {name: flow.batch for name, flow in g.flows.items() if flow.batch} == {name: n for name, n in batch.items() if n}

@@ -16,6 +16,7 @@ import msgspec
 from immutables import Map
 from msgspec import Struct
 
+from luftpause.scheduler.core.fifo import Fifo
 from luftpause.scheduler.core.identity import says_nothing
 from luftpause.scheduler.core.settings import EVERYBODY_ELSE
 from luftpause.scheduler.core.sorted_set import SortedSet, sorted_set
@@ -108,9 +109,12 @@ class Names:
     def lanes(self, value: "Map[Any, Any]") -> "Map[Any, Any]":
         return Map([(self.lane(key), self.hide(item)) for key, item in value.items()])
 
-    def pairs_with_lanes(self, value: "SortedSet[Any]") -> "SortedSet[Any]":
-        """(anything, lane), sorted."""
-        return sorted_set((first, self.lane(lane)) for first, lane in value)
+    def queue_of_lanes(self, value: "Fifo[Any]") -> "Fifo[Any]":
+        """(anything, lane), in the order in which they came."""
+        hidden: Fifo[Any] = Fifo()
+        for first, lane in value:
+            hidden = hidden.append((first, self.lane(lane)))
+        return hidden
 
     def waiters(self, value: "SortedSet[Any]") -> "SortedSet[Any]":
         """(arrival, turn, lane, class), sorted."""
@@ -206,14 +210,14 @@ RULES: Final[dict[str, Hide | None]] = {
     "Guarded.lanes": Names.lanes,
     "Guarded.flows": KEYS,
     "Guarded.answers": KEYS,
-    "Guarded.looks": Names.pairs_with_lanes,
+    "Guarded.looks": Names.queue_of_lanes,
     "Guarded.steps": Names.seconds_of_pairs,
     "Guarded.touched": HIDDEN,
     "FlowAccount.waiting": Names.waiters,
     "Flying.lane": Names.lane,
     "Flying.words": HIDDEN,
     "Engine.prefixes": Names.lanes,
-    "Engine.order": Names.pairs_with_lanes,
+    "Engine.order": Names.queue_of_lanes,
     "Queue.flows": KEYS,
     "Queue.heads": Names.seconds_of_pairs,
     "State.turns": INSIDE,

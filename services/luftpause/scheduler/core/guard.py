@@ -27,7 +27,7 @@ from luftpause.scheduler.core.guard_learn import (
 )
 from luftpause.scheduler.core.guard_model import Engine, Guarded, Lane
 from luftpause.scheduler.core.guard_order import flow_key, place_in_flow
-from luftpause.scheduler.core.guard_shadow import promised, room, running
+from luftpause.scheduler.core.guard_shadow import oldest_first, promised, room, running
 from luftpause.scheduler.core.model import GENERATIVE, QueueKey, Replica, Turn
 from luftpause.scheduler.core.settings import Settings
 
@@ -87,12 +87,12 @@ def _pushes_out(facts: Facts, g: Guarded, engine: Engine, lane: Lane, need: floa
     if deficit <= 0:
         return False
     price = _price(engine, running(engine) + need)
-    for _, other in engine.order:
+    for other, prefix in oldest_first(engine):
         if other == lane:
             continue
         if _protected(facts, g, engine, other, price):
             return True
-        deficit -= engine.prefixes[other].tokens
+        deficit -= prefix.tokens
         if deficit <= 0:
             return False
     return False

@@ -22,7 +22,7 @@ from luftpause.scheduler.core.guard_learn import (
 )
 from luftpause.scheduler.core.guard_model import Engine, Flying, Guarded, Lane, LaneAccount
 from luftpause.scheduler.core.guard_order import NOBODY, told, waits_in_flow, with_flow, with_steps
-from luftpause.scheduler.core.guard_shadow import cut, left_behind, put, running, taken
+from luftpause.scheduler.core.guard_shadow import cut, left_behind, oldest_first, put, running, taken
 from luftpause.scheduler.core.model import GENERATIVE, Turn, TurnPhase
 
 FRESH = Engine()
@@ -51,7 +51,7 @@ def waits(facts: Facts, turn: Turn, by: int) -> Learned:
         return told(g)
     paused_at = account.paused_at
     if by > 0 and paused_at >= 0:
-        g, paused_at = _came_back(g, lane, account, turn.arrived), -1.0
+        g, paused_at = _came_back(g, account, turn.arrived), -1.0
     account = replace(account, waiting=account.waiting + by, paused_at=paused_at)
     return told(_stored(facts, g, lane, account, goes_on=turn.phase is TurnPhase.IN_FLIGHT))
 
@@ -66,10 +66,9 @@ def _stored(facts: Facts, g: Guarded, lane: Lane, account: LaneAccount, *, goes_
     return replace(g, lanes=g.lanes.delete(lane)) if lane in g.lanes else g
 
 
-def _came_back(g: Guarded, lane: Lane, account: LaneAccount, when: float) -> Guarded:
+def _came_back(g: Guarded, account: LaneAccount, when: float) -> Guarded:
     """Its pause is over. The account is the caller's affair."""
-    g = with_pause(g, account.tool, account.turn_class, max(0.0, when - account.paused_at))
-    return replace(g, looks=g.looks.remove((account.look_at, lane)))
+    return with_pause(g, account.tool, account.turn_class, max(0.0, when - account.paused_at))
 
 
 # ---- running ----------------------------------------------------------------------------------------------------
@@ -94,7 +93,7 @@ def placed(facts: Facts, turn: Turn) -> Learned:
     if account is None:
         account = _new_lane(facts, turn)
     elif account.paused_at >= 0:
-        g = _came_back(g, lane, account, turn.arrived)
+        g = _came_back(g, account, turn.arrived)
     if account.replica != name:
         g = _left(g, account.replica, lane)
     g = _resident(facts, g, account, turn.flow, turn_class)
@@ -213,10 +212,9 @@ def _judged(facts: Facts, g: Guarded, engine: Engine) -> Engine:
 def _rests(facts: Facts, g: Guarded, lane: Lane, account: LaneAccount, paused_by: tuple[str, ...] | None) -> Guarded:
     """A turn of the lane has ended; `paused_by`: in these tools."""
     if paused_by is not None:
-        looks = g.looks.remove((account.look_at, lane)) if account.paused_at >= 0 else g.looks
         tool = "+".join(sorted(set(paused_by))) or f"class {account.turn_class}"
         account = replace(account, paused_at=facts.now, tool=tool, look_at=facts.now + LOOK_SECONDS)
-        return replace(g, looks=looks.add((account.look_at, lane)), lanes=g.lanes.set(lane, account))
+        return replace(g, looks=g.looks.append((account.look_at, lane)), lanes=g.lanes.set(lane, account))
     if account.born and not (account.in_flight or account.waiting or account.paused_at >= 0):
         seconds = list(g.run_seconds)
         seconds[account.turn_class] = seconds[account.turn_class].add(facts.now - account.born)
@@ -261,7 +259,7 @@ def _configured(facts: Facts, event: ConfigChanged) -> Learned:
 
 
 def _forgotten(facts: Facts, g: Guarded, name: str, engine: Engine) -> Guarded:
-    for _, lane in engine.order:
+    for lane, _ in oldest_first(engine):
         account = g.lanes.get(lane)
         if account is not None and not account.in_flight and account.replica == name:
             g = _not_resident(facts, g, lane, account)
@@ -282,18 +280,21 @@ def _ticked(facts: Facts, event: Tick) -> Learned:
 
 def _swept(facts: Facts, g: Guarded) -> Guarded:
     """Forget paused lanes whose runs are known no more: they were ended, or died in a tool call."""
-    for _ in range(LOOKS_PER_TICK_MAX):
-        if not g.looks.size or (look := g.looks.first())[0] > facts.now:
+    passed, left = 0, LOOKS_PER_TICK_MAX
+    for look_at, lane in g.looks:
+        if look_at > facts.now or not left:
             break
-        lane = look[1]
-        g = replace(g, looks=g.looks.remove(look))
-        account = g.lanes[lane]
+        passed += 1
+        account = g.lanes.get(lane)
+        if account is None or account.paused_at < 0 or account.look_at != look_at:
+            continue  # it has come back since
+        left -= 1
         if lane[0] in facts.runs:
             account = replace(account, look_at=facts.now + LOOK_SECONDS)
-            g = replace(g, looks=g.looks.add((account.look_at, lane)), lanes=g.lanes.set(lane, account))
+            g = replace(g, looks=g.looks.append((account.look_at, lane)), lanes=g.lanes.set(lane, account))
         else:
             g = _stored(facts, g, lane, replace(account, paused_at=-1.0))
-    return g
+    return replace(g, looks=g.looks.without_first(passed)) if passed else g
 
 
 ABSORBS: Final[Mapping[type[Event], Callable[[Facts, Any], Learned]]] = MappingProxyType({

@@ -6,6 +6,7 @@ Tokens of a run are those beyond the prefix that all runs of an engine share: th
 from immutables import Map
 from msgspec import Struct
 
+from luftpause.scheduler.core.fifo import Fifo
 from luftpause.scheduler.core.sorted_set import SortedSet
 
 Lane = tuple[str, str]  # run key, model
@@ -86,7 +87,7 @@ class Engine(Struct, frozen=True, gc=False):
     prompts: float = 0.0  # of those, tokens
     answers: float = 0.0
     prefixes: "Map[Lane, Prefix]" = Map()
-    order: SortedSet[tuple[int, Lane]] = SortedSet()  # oldest first
+    order: Fifo[tuple[int, Lane]] = Fifo()  # numbers of prefixes and whose they are; also of some that are there no more
     cached: float = 0.0  # tokens of all prefixes
     paused: tuple[Paused, Paused] = (Paused(), Paused())  # by class
     firsts: tuple[float, ...] = ()  # tokens that the last first turns found cached, newest last
@@ -138,6 +139,6 @@ class Guarded(Struct, frozen=True, gc=False):
     pauses: "Map[str, Pauses]" = Map()  # by tool
     batch_pause: Mean = Mean()
     run_seconds: tuple[Mean, Mean] = (Mean(), Mean())  # by class
-    looks: SortedSet[tuple[float, Lane]] = SortedSet()  # when a paused lane is looked at
+    looks: Fifo[tuple[float, Lane]] = Fifo()  # when a paused lane is looked at; also of some that have come back
     steps: SortedSet[tuple[float, str]] = SortedSet()  # when which flow moves up: each in which a turn waits
     touched: tuple[str, ...] = ()  # flows whose residents have changed since the core was last told

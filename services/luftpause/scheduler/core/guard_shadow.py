@@ -3,11 +3,15 @@
 The shadow is the scheduler's own LRU of what finished turns left in an engine's KV memory, that of ended runs too: the engine keeps it.
 """
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
+from luftpause.scheduler.core.fifo import Fifo
 from luftpause.scheduler.core.guard_model import Engine, Lane, Paused, Prefix
 
 RUNNING_SHARE = 0.5  # of its answer a turn in flight has got, on average
+GONE_KEPT = 64  # so many more may stand in the order of an engine's prefixes than are there
 PREFIXES_MAX = 20_000  # of one engine: runs whose prompts are all shared and whose answers are short take next to no memory there, but here
 
 
@@ -35,10 +39,11 @@ def put(engine: Engine, lane: Lane, number: int, tokens: float, coming: int) -> 
     if coming < 0 and not engine.kv:
         return engine
     prefix = Prefix(number, tokens, tokens, coming)
-    return replace(
-        engine, prefixes=engine.prefixes.set(lane, prefix), order=engine.order.add((number, lane)), cached=engine.cached + tokens,
+    engine = replace(
+        engine, prefixes=engine.prefixes.set(lane, prefix), order=engine.order.append((number, lane)), cached=engine.cached + tokens,
         paused=_counted(engine.paused, coming, 1, tokens),
     )  # fmt: skip
+    return _tidied(engine) if engine.order.size > 2 * len(engine.prefixes) + GONE_KEPT else engine
 
 
 def taken(engine: Engine, lane: Lane) -> Engine:
@@ -47,8 +52,8 @@ def taken(engine: Engine, lane: Lane) -> Engine:
     if prefix is None:
         return engine
     return replace(
-        engine, prefixes=engine.prefixes.delete(lane), order=engine.order.remove((prefix.number, lane)),
-        cached=engine.cached - prefix.tokens, paused=_counted(engine.paused, prefix.coming, -1, -prefix.tokens),
+        engine, prefixes=engine.prefixes.delete(lane), cached=engine.cached - prefix.tokens,
+        paused=_counted(engine.paused, prefix.coming, -1, -prefix.tokens),
     )  # fmt: skip
 
 
@@ -67,23 +72,47 @@ def cut(engine: Engine) -> tuple[Engine, list[Lane]]:
     """Push out the oldest until what runs and what is cached fit; also says who has lost all of its prefix."""
     if not engine.kv:
         return engine, []
-    lost: list[Lane] = []
     excess = engine.cached - max(0.0, room(engine) - running(engine))
-    while engine.order.size and (excess > 0 or engine.order.size > PREFIXES_MAX):
-        _, lane = engine.order.first()
-        prefix = engine.prefixes[lane]
-        if prefix.tokens <= excess or excess <= 0:
+    if excess <= 0 and len(engine.prefixes) <= PREFIXES_MAX:
+        return engine, []
+    lost: list[Lane] = []
+    passed = 0
+    for number, lane in engine.order:
+        prefix = engine.prefixes.get(lane)
+        if prefix is not None and prefix.number == number:
+            if excess <= 0 and len(engine.prefixes) <= PREFIXES_MAX:
+                break
+            if 0 < excess < prefix.tokens:
+                engine = _shortened(engine, lane, prefix, excess)
+                break
             excess -= prefix.tokens
             engine = taken(engine, lane)
             lost.append(lane)
-            continue
-        left = replace(prefix, tokens=prefix.tokens - excess)
-        engine = replace(
-            engine, prefixes=engine.prefixes.set(lane, left), cached=engine.cached - excess,
-            paused=_counted(engine.paused, prefix.coming, 0, -excess),
-        )  # fmt: skip
-        break
-    return engine, lost
+        passed += 1
+    return replace(engine, order=engine.order.without_first(passed)), lost
+
+
+def _shortened(engine: Engine, lane: Lane, prefix: Prefix, tokens: float) -> Engine:
+    """So many of the prefix's tokens are pushed out."""
+    return replace(
+        engine, prefixes=engine.prefixes.set(lane, replace(prefix, tokens=prefix.tokens - tokens)), cached=engine.cached - tokens,
+        paused=_counted(engine.paused, prefix.coming, 0, -tokens),
+    )  # fmt: skip
+
+
+def oldest_first(engine: Engine) -> Iterator[tuple[Lane, Prefix]]:
+    for number, lane in engine.order:
+        prefix = engine.prefixes.get(lane)
+        if prefix is not None and prefix.number == number:
+            yield lane, prefix
+
+
+def _tidied(engine: Engine) -> Engine:
+    """The order without those that are there no more: as many as are, so that this is a few steps per prefix that was ever put."""
+    order: Fifo[tuple[int, Lane]] = Fifo()
+    for lane, prefix in oldest_first(engine):
+        order = order.append((prefix.number, lane))
+    return replace(engine, order=order)
 
 
 def _counted(paused: tuple[Paused, Paused], coming: int, runs: int, tokens: float) -> tuple[Paused, Paused]:

@@ -431,7 +431,7 @@ def test_where_k_is_unknown_only_prefixes_that_runs_come_back_for_are_kept() -> 
     core.end("b0.1", paused=False)
     g = core.state.policy_state
     assert not g.engines["a"].prefixes
-    assert not g.engines["a"].order
+    assert not list(shadow.oldest_first(g.engines["a"]))
     assert not g.engines["a"].cached
 
 
@@ -442,7 +442,7 @@ def test_prefixes_that_take_next_to_no_memory_are_counted_too(monkeypatch: pytes
         core.ask(f"b{number}.0", tokens=1)
         core.end(f"b{number}.0", tokens=1, paused=False)
     g: Guarded = core.state.policy_state
-    assert [lane for _, lane in g.engines["a"].order] == [(f"b{number}", "m") for number in range(40, 50)]
+    assert [lane for lane, _ in shadow.oldest_first(g.engines["a"])] == [(f"b{number}", "m") for number in range(40, 50)]
 
 
 def test_models_that_callers_invent_are_not_all_remembered() -> None:
