@@ -5,9 +5,10 @@ Written from the rules (R1, R3 to R7, R10), for targets that are not out of cred
 
 from math import exp, inf
 
-from luftpause.scheduler.quota.model import Mode, Scope, State, Target, Waiter
+from luftpause.scheduler.quota.model import Mode, Origin, Scope, State, Target, Waiter
 
 NEAR = 1e-6
+DAY = 86_400.0
 
 
 class Oracle:
@@ -33,7 +34,7 @@ class Oracle:
             lines.add(line)
             if any(not self.entitled(self.t.scopes[name], waiter.caller, units) for name, units in waiter.cost if name in kept):
                 continue
-            if any(units > self.t.scopes[name].limit for name, units in waiter.cost):
+            if any(units > self.t.scopes[name].limit and not self.doubted(self.t.scopes[name]) for name, units in waiter.cost):
                 return None  # it is refused now, as its limit has been lowered
             way = self.in_the_way(waiter, rank)
             if way is None:
@@ -94,8 +95,9 @@ class Oracle:
     def at_once(self, flying: int) -> float:
         """The learned most in flight; it rises by one where it has been full long enough."""
         b = self.t.breaker
-        rises = flying >= b.in_flight_max and self.now - b.risen_at >= self.settings.concurrency_step_seconds
-        return min(b.in_flight_max + 1, b.in_flight_stated) if rises else b.in_flight_max
+        stated = b.in_flight_max >= b.in_flight_stated
+        rises = flying >= b.in_flight_max and self.now - b.risen_at >= (DAY if stated else self.settings.concurrency_step_seconds)
+        return b.in_flight_max + 1 if rises else b.in_flight_max
 
     def out(self, name: str) -> float:
         return sum(dict(lease.cost).get(name, 0.0) for lease in self.leases)
@@ -104,8 +106,9 @@ class Oracle:
         """Why; empty: it is open."""
         if self.now < s.blocked_until:
             return "blocked"
-        if s.spec.kind == "concurrent":
-            return "full" if s.limit - self.out(name) < units - NEAR else ""
+        if units > s.limit or s.spec.kind == "concurrent":
+            full = self.out(name) > s.limit if units > s.limit else s.limit - self.out(name) < units - NEAR
+            return "full" if full else ""
         cap = self.capacity(s)
         free = s.remaining - self.out(name)
         most = max(0.0, cap - units)
@@ -121,6 +124,10 @@ class Oracle:
         ):
             return "red"
         return "pace" if rank > 0 and s.spec.kind == "fixed" and health < s.spec.green and self.now < s.paced[rank] else ""
+
+    def doubted(self, s: Scope) -> bool:
+        """Somebody told this limit, but not within a window."""
+        return (s.origin is not Origin.CONFIGURED or s.limit != s.spec.limit) and self.now - s.told_at >= s.spec.window_seconds
 
     def capacity(self, s: Scope) -> float:
         return s.limit * (s.spec.burst if s.spec.kind == "bucket" else 1)

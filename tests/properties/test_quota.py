@@ -56,6 +56,8 @@ SAMPLES = (
     (Sample("req", 20, 0, 9.0),),
     (Sample("tok", 2_000, -50, 3.0),),
     (Sample("req", 20, 0),),
+    (Sample("tok", 5, 0.0, 6.0),),
+    (Sample("req", 1, 0, 1e9),),
 )
 
 
@@ -183,7 +185,7 @@ class Quotas(RuleBasedStateMachine):
         at=st.integers(0, 99),
         outcome=st.sampled_from(["ok", "ok", "ok", "limited", "error"]),
         samples=st.sampled_from(SAMPLES),
-        wait=st.sampled_from([None, 0.0, 3.0, 9.0]),
+        wait=st.sampled_from([None, 0.0, 3.0, 9.0, 1e9]),
         kind=st.sampled_from([LimitKind.PRIMARY, LimitKind.PRIMARY, LimitKind.SECONDARY, LimitKind.CONCURRENCY, LimitKind.CAPACITY]),
         used=st.integers(0, 4_000),
     )
@@ -269,6 +271,10 @@ class Quotas(RuleBasedStateMachine):
         self.drop(grant.want)
         self.send(AnswerReported(self.state.now, "t", grant.want, grant.fence, "limited", kind=LimitKind.CREDIT))
         assert not self.target.waiters, "nobody waits for money"
+        self.an_operator_enables_it()
+
+    @rule()
+    def an_operator_enables_it(self) -> None:
         self.block_end = -inf
         self.send(TargetEnabled(self.state.now, "t"))
 
@@ -304,12 +310,12 @@ class Quotas(RuleBasedStateMachine):
     def everybody_is_served(self) -> None:
         """Nobody waits for ever: as leases end and time passes, all get what they want."""
         state = replace(self.state, settings=SETTINGS)
-        for _ in range(400):
+        for turn in range(400):
             target = state.targets["t"]
             if not target.waiters:
                 return
             ends = [LeaseReleased(state.now, "t", lease.want, lease.fence) for lease in target.leases.values()]
-            for event in (*ends, Tick(state.now + 61.0)):
+            for event in (*ends, Tick(state.now + (61.0 if turn < 200 else 3_600.0))):
                 state = govern(state, event).state
         pytest.fail(f"{len(state.targets['t'].waiters)} wait for ever")
 

@@ -20,7 +20,7 @@ HUNT = settings(
 )  # fmt: skip
 
 target_shut, open_, begin_episode = (
-    admission._target_shut, breaker._open, breaker._begin_episode,
+    admission._target_shut, breaker._open, breaker.begin_episode,
 )  # fmt: skip
 
 
@@ -168,7 +168,23 @@ def an_owner_beside_another(quotas: Quotas) -> None:
     want(quotas, 1, caller=0, scopes=("req",))
 
 
+def a_large_one_of_background(quotas: Quotas) -> None:
+    want(quotas, 2, scopes=("tok",))
+    quotas.somebody_wants(caller=0, priority=2, tokens=1_200, scopes=("tok",), retry=False)  # of 1,499 it leaves a quarter
+
+
+def background_behind_a_standard_one(quotas: Quotas) -> None:
+    want(quotas, 2, caller=3)
+    for _ in range(3):
+        want(quotas, 0)
+    want(quotas, 2, caller=4)
+    want(quotas, 1, caller=2)
+    quotas.a_holder_renews_or_releases(at=1, released=True)
+
+
 SCRIPTS = {
+    "I2 nothing is left to better classes": a_large_one_of_background,
+    "I7 the order is another": background_behind_a_standard_one,
     "R6 a caller's leases do not count": one_who_was_served_and_one_who_was_not,
     "R10 many at a time in a cascade": a_cascade_while_one_is_in_flight,
     "shares: nothing is kept for their owners": a_stranger_beside_owners,
@@ -196,7 +212,7 @@ MUTANTS: list[tuple[str, Any, str, Callable[..., Any]]] = [
     ("I2 nothing is left to better classes", ledger, "headroom", lambda *_: 0.0),
     ("I3 a block is no block", admission, "_target_shut", never_open),
     ("I4 probes have no limit", admission, "_target_shut", no_probe_limit),
-    ("I4 probes of an older episode count", breaker, "_begin_episode", probes_kept),
+    ("I4 probes of an older episode count", breaker, "begin_episode", probes_kept),
     ("I5 leases do not end", core, "expire", leases_for_ever),
     ("I7 the order is another", admission, "promotable", lambda d: d.waiters[d.eldest.first()[1]] if d.eldest else None),
     ("I8 classes have no windows", admission, "_target_shut", no_windows),

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from luftpause.scheduler.governor.store import claims
 from luftpause.scheduler.governor.store.journal import named
-from luftpause.scheduler.governor.store.port import Answer, Asked, Release, Renew, Renewed, Report, Reserve, ScopeAsked, Waiting
+from luftpause.scheduler.governor.store.port import Answer, Asked, Enable, Release, Renew, Renewed, Report, Reserve, ScopeAsked, Waiting
 from luftpause.scheduler.governor.store.redis_store import keys_of, script
 from luftpause.scheduler.quota import core, ledger
 from luftpause.scheduler.quota.decisions import Decision, Refuse
@@ -24,10 +24,12 @@ from luftpause.scheduler.quota.events import (
     QuotaWanted,
     QuotaWithdrawn,
     TargetConfigured,
+    TargetEnabled,
     Tick,
 )  # fmt: skip
 from luftpause.scheduler.quota.headers import LimitKind
 from luftpause.scheduler.quota.model import Mode, Settings, State, Target
+from luftpause.scheduler.quota.reports import told_by
 from luftpause.scheduler.quota.samples import Sample
 from luftpause.scheduler.quota.shared import rank_of
 from luftpause.scheduler.quota.specs import ScopeSpec, TargetSpec
@@ -157,13 +159,17 @@ class Both:
             penalty=claims.penalty_of(self.spec, SETTINGS, event.kind),
             actual=named(actual),
             whole=claims.whole_of(self.target, event),
-            samples=claims.samples_of(event.samples),
+            samples=claims.samples_of(told_by(self.target, lease if known else None, event)),
             scopes=self.asked(),
         )
         self.govern(event)
         answer = self.scripts.ask(self.now, question)
         assert answer.ok == known
         self.alike(answer)
+
+    def enable(self) -> None:
+        self.govern(TargetEnabled(self.now, TARGET))
+        self.alike(self.scripts.ask(self.now, Enable(node="n", scopes=self.asked())))
 
     def alike(self, answer: Answer) -> None:
         """The same ledger, the same block."""
@@ -186,9 +192,11 @@ def some_samples(both: Both, rng: random.Random) -> tuple[Sample, ...]:
     if rng.random() < 0.5:
         return ()
     name = rng.choice(names)
-    limit = both.target.scopes[name].limit
+    limit = next(one.limit for one in both.spec.scopes if one.name == name)
+    told = 1.0 if rng.random() < 0.05 else limit
     remaining = None if rng.random() < 0.1 else rng.choice([0.0, float(rng.randint(-3, int(limit)))])
-    return (Sample(name, rng.choice([None, limit]), remaining, rng.choice([None, 0.0, rng.uniform(1, 70)])),)
+    reset = 1e9 if rng.random() < 0.03 else rng.choice([None, 0.0, rng.uniform(1, 70)])
+    return (Sample(name, rng.choice([None, told]), remaining, reset),)
 
 
 def some_cost(both: Both, rng: random.Random) -> tuple[tuple[str, float], ...]:
@@ -209,7 +217,7 @@ def act(both: Both, rng: random.Random) -> None:
     held = sorted(both.fences)
     both.now += rng.choice([0.01, 0.1, 0.5, 3.0, rng.uniform(0, 30)])
     both.govern(Tick(both.now))
-    kind = rng.choices(["want", "report", "release", "renew", "observe", "look"], [10, 8, 1, 2, 1, 1])[0]
+    kind = rng.choices(["want", "report", "release", "renew", "observe", "look", "enable"], [20, 16, 2, 4, 2, 2, 2])[0]
     if kind == "want" or not held:
         both.want(rng.choice([0, 0, 1, 1, 2]), some_cost(both, rng), rng.choice([2.0, 20.0, 60.0]))
         return
@@ -218,7 +226,7 @@ def act(both: Both, rng: random.Random) -> None:
     if kind == "report":
         outcome = rng.choices(["ok", "limited", "error"], [8, 4, 1])[0]
         limit_kind = rng.choice(KINDS) if outcome == "limited" else None
-        wait = rng.choice([None, 0.5, 12.0, 40.0]) if outcome == "limited" else None
+        wait = rng.choice([None, 0.5, 12.0, 40.0, *((1e9,) if rng.random() < 0.1 else ())]) if outcome == "limited" else None
         event = AnswerReported(both.now, TARGET, want, fence, outcome, some_use(rng), some_samples(both, rng), wait, limit_kind)  # type: ignore[arg-type]
         if rng.random() < 0.1:
             both.report(want, replace(event, fence=fence + 10**6), stale=True)
@@ -236,18 +244,24 @@ def act(both: Both, rng: random.Random) -> None:
         seconds = lease.seconds if lease is not None else 1.0
         assert both.scripts.ask(both.now, Renew(node="n", leases=(Renewed(want, store_fence, seconds),))).ok == (lease is not None)
     elif kind == "observe":
-        observed = LimitsObserved(both.now, TARGET, some_samples(both, rng))
-        if rng.random() < 0.3:
-            observed = replace(observed, limited=True, wait_seconds=rng.choice([None, 3.0]), kind=rng.choice(KINDS))
-        report = Report(
-            node="n",
-            outcome="limited" if observed.limited else "ok",
-            samples=claims.samples_of(observed.samples),
-            scopes=both.asked(),
-        )
-        both.govern(observed)
-        both.scripts.ask(both.now, claims.refused(report, observed, both.spec, SETTINGS))
+        observe(both, rng)
+    elif kind == "enable":
+        both.enable()
     both.alike(both.scripts.ask(both.now, Waiting(node="n", scopes=both.asked())))
+
+
+def observe(both: Both, rng: random.Random) -> None:
+    observed = LimitsObserved(both.now, TARGET, some_samples(both, rng))
+    if rng.random() < 0.3:
+        observed = replace(observed, limited=True, wait_seconds=rng.choice([None, 3.0]), kind=rng.choice(KINDS))
+    report = Report(
+        node="n",
+        outcome="limited" if observed.limited else "ok",
+        samples=claims.samples_of(observed.samples),
+        scopes=both.asked(),
+    )
+    both.govern(observed)
+    both.scripts.ask(both.now, claims.refused(report, observed, both.spec, SETTINGS))
 
 
 @pytest.fixture
@@ -285,7 +299,7 @@ def test_limits_that_are_configured_anew_change_both_alike(redis: RedisServer, p
     "line",
     [
         "scope.remaining = math.max(-scope.limit, scope.remaining + scope.limit - was)",
-        "if scope.reset_at < INF then scope.reset_at = math.min(scope.reset_at, now + told.window) end",
+        "if scope.reset_at < INF and scope.window ~= told.window then scope.reset_at = math.min(scope.reset_at, now + told.window) end",
     ],
 )
 def test_a_store_that_forgets_what_was_used_when_limits_change_is_noticed(redis: RedisServer, prefix: str, line: str) -> None:

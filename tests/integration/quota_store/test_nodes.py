@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from luftpause.scheduler.governor.store.port import Waiting
 from luftpause.scheduler.governor.store.redis_store import RedisStore
+from luftpause.scheduler.quota.decisions import Grant
+from luftpause.scheduler.quota.events import TargetEnabled
 from luftpause.scheduler.quota.samples import Sample
 from luftpause.scheduler.quota.specs import TargetSpec
 from tests.support.quota_node import TARGET, eventually, node, one_window
@@ -57,6 +59,44 @@ async def test_a_block_that_one_node_hears_of_holds_for_all(redis: RedisServer, 
         answer = b.ask()
         await asyncio.sleep(0.3)
         assert not answer.done()
+
+
+async def test_what_an_operator_enables_on_one_node_is_enabled_on_all(redis: RedisServer, prefix: str) -> None:
+    spec = one_window(1_000)
+    async with node("a", store(redis, prefix), spec) as a, node("b", store(redis, prefix), spec) as b:
+        grant = await a.reserve()
+        b.release(await b.reserve())
+        a.report(grant, "limited", wait_seconds=1e9, samples=(Sample("core", 1, 0.0, 1e9),))
+        breaker = lambda: b.governor.state.targets[TARGET].breaker  # noqa: E731
+        await eventually("the other node is blocked", lambda: breaker().open_until > b.governor.now + 80_000)
+        answer = b.ask()
+        await asyncio.sleep(0.3)  # its beats hear of the block
+        assert not answer.done()
+        a.governor.post(TargetEnabled(a.governor.now, TARGET))
+        probe = await asyncio.wait_for(answer, SLOW_SECONDS)
+        assert isinstance(probe, Grant)
+        scope = b.governor.state.targets[TARGET].scopes["core"]
+        assert (scope.limit, scope.blocked_until) == (1_000, -inf)
+        b.report(probe)
+        for one in (a, b, a):
+            one.report(await one.reserve(within_seconds=SLOW_SECONDS))
+
+
+async def test_an_operators_word_is_kept_while_the_store_is_down(redis: RedisServer, prefix: str) -> None:
+    spec = one_window(1_000)
+    quick = RedisStore(redis.url, prefix=prefix, answer_seconds=0.3, down_seconds=1.0)
+    async with node("a", quick, spec) as a, node("b", store(redis, prefix), spec) as b:
+        a.report(await a.reserve(), "limited", wait_seconds=1e9)
+        breaker = lambda: b.governor.state.targets[TARGET].breaker  # noqa: E731
+        waiting = b.ask()
+        await eventually("the other node is blocked", lambda: breaker().open_until > b.governor.now + 80_000)
+        redis.pause()
+        try:
+            await eventually("the store is missed", lambda: a.sharing.mode == "down")
+            a.governor.post(TargetEnabled(a.governor.now, TARGET))
+        finally:
+            redis.resume()
+        assert isinstance(await asyncio.wait_for(waiting, SLOW_SECONDS), Grant)
 
 
 async def test_a_lower_class_waits_for_a_better_one_on_another_node(redis: RedisServer, prefix: str) -> None:

@@ -99,7 +99,7 @@ def _too_many(d: Draft) -> Shut | None:
     if d.probes >= d.settings.probes_max if b.mode is Mode.HALF_OPEN else flying(d) >= b.window:
         return Shut("", inf, "window")
     if flying(d) >= b.in_flight_max:
-        return Shut("", max(b.risen_at + d.settings.concurrency_step_seconds, d.now + LOOK_AGAIN_SECONDS), "concurrency")
+        return Shut("", max(breaker.rises_at(b, d.settings), d.now + LOOK_AGAIN_SECONDS), "concurrency")
     return Shut("", inf, "sequential") if is_sequential(d) and flying(d) else None
 
 
@@ -109,6 +109,8 @@ def _scope_shut(d: Draft, waiter: Waiter, name: str, units: float, rank: int) ->
         return Shut(name, d.declined[name][rank], "declined")
     if now < scope.blocked_until:
         return Shut(name, scope.blocked_until, "blocked")
+    if units > scope.limit:  # which is doubtful, else it would have been refused: one call finds out
+        return Shut(name, inf, "tried") if scope.out > scope.limit else None
     if scope.spec.kind == "concurrent":
         return Shut(name, inf, "concurrent") if ledger.left(scope) < units - ledger.NEAR else None
     return _no_room(d, name, scope, units, rank, waiter.caller) or (_no_pace(d, name, scope, rank) if rank else None)
@@ -127,12 +129,12 @@ def _no_room(d: Draft, name: str, scope: Scope, units: float, rank: int, caller:
         leave, why = leave + _kept(d, scope, units, rank, caller), KEPT
     leave = min(leave, max(0.0, most - units))
     lacks = leave - free
-    if lacks <= ledger.NEAR:
+    if lacks <= ledger.NEAR or ledger.is_doubtful(scope, d.now):
         return None
     if scope.spec.kind == "bucket":
         again = d.now + min(max(lacks * scope.spec.window_seconds / scope.limit, 1e-3), LOOK_AGAIN_SECONDS if rank else inf)
     else:
-        again = min(scope.reset_at, _look_again(d, scope) if leave else inf)
+        again = min(scope.reset_at, ledger.doubtful_at(scope), _look_again(d, scope) if leave else inf)
     return Shut(name, again, why)
 
 
@@ -233,4 +235,5 @@ def floor_spent(d: Draft, waiter: Waiter) -> float:
         scope = d.scopes[name]
         if scope.spec.kind != "concurrent" and scope.spec.floor > 0:
             waits.append(units * scope.spec.window_seconds / (scope.spec.floor * scope.limit))
-    return max(d.now, d.floor_at) + (max(waits[1:]) if len(waits) > 1 else waits[0])
+    wait = max(waits[1:]) if len(waits) > 1 else waits[0]
+    return max(d.now, d.floor_at) + min(wait, d.settings.promote_seconds)  # by then it would rank as P1 anyway

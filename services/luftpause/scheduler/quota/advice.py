@@ -32,7 +32,7 @@ def advice(
 def block_end(t: Target, now: float, scopes: Iterable[str]) -> float:
     """The latest end there is, also one that has been; no end at all: now."""
     starts = t.breaker.mode in STANDING or t.breaker.window < inf
-    ends = t.breaker.open_until if starts else -inf
+    ends = max(t.breaker.open_until, t.breaker.told_until) if starts else -inf
     return max([ends, *(_renews(ledger.roll(t.scopes[name], now), now) for name in scopes)]) if ends < inf else inf
 
 

@@ -17,6 +17,7 @@ RATE_MIN = 0.05  # calls per second
 RATE_MAX = 1_000.0  # above it nothing is limited
 SENT_MIN = 0.1
 GROWTH_STEPS_MAX = 200
+TOLD_SECONDS_MAX = 31 * 86_400.0  # whatever a provider says
 
 
 # ---- refusals ---------------------------------------------------------------------------------------------------
@@ -38,15 +39,16 @@ def limited(d: Draft, lease: Lease, event: AnswerReported) -> None:
 
 
 def _disable(d: Draft, wait_seconds: float | None) -> None:
-    until = inf if wait_seconds is None else d.now + wait_seconds + d.settings.guard_seconds
-    _begin_episode(d, Mode.DISABLED, max(until, d.breaker.open_until))
+    until = inf if wait_seconds is None else d.now + believed(wait_seconds) + d.settings.guard_seconds
+    begin_episode(d, Mode.DISABLED, max(until, d.breaker.open_until))
+    _note_told(d, wait_seconds)
     d.decisions.append(Disabled(d.spec.name, d.breaker.open_until))
 
 
 def _shrink(d: Draft, event: AnswerReported) -> None:
     """Too many at once: one less than were in flight, or what the provider states. Nothing to wait for."""
     stated = [sample.limit for sample in event.samples if sample.limit and "concurrent" in sample.scope.lower()]
-    known = min([d.breaker.in_flight_stated, *stated])
+    known = min(stated, default=d.breaker.in_flight_stated)
     most = max(1.0, min(d.breaker.in_flight_max, flying(d), known))  # those in flight now are one less than when it was refused
     d.breaker = replace(d.breaker, in_flight_max=most, in_flight_stated=known, risen_at=d.now)
 
@@ -97,12 +99,24 @@ def _open(d: Draft, wait_seconds: float) -> None:
     """Blocked for so long; an earlier, longer block stays."""
     if d.breaker.mode is Mode.DISABLED:
         return
-    until = d.now + wait_seconds + d.settings.guard_seconds
-    _begin_episode(d, Mode.OPEN, max(until, d.breaker.open_until))
+    until = d.now + believed(wait_seconds) + d.settings.guard_seconds
+    begin_episode(d, Mode.OPEN, max(until, d.breaker.open_until))
+    _note_told(d, wait_seconds)
     d.decisions.append(Blocked(d.spec.name, d.breaker.open_until))
 
 
-def _begin_episode(d: Draft, mode: Mode, until: float) -> None:
+def _note_told(d: Draft, wait_seconds: float | None) -> None:
+    """For those who ask how long it lasts."""
+    until = d.now + min(wait_seconds or 0.0, TOLD_SECONDS_MAX) + d.settings.guard_seconds
+    d.breaker = replace(d.breaker, told_until=max(until, d.breaker.told_until))
+
+
+def believed(wait_seconds: float) -> float:
+    """A provider that tells of years is asked again after a day: a refused call a day costs nothing."""
+    return min(wait_seconds, ledger.TOLD_SECONDS_MAX)
+
+
+def begin_episode(d: Draft, mode: Mode, until: float) -> None:
     """What was granted before is no longer evidence, nor a probe."""
     d.probes = 0
     d.breaker = replace(
@@ -113,10 +127,10 @@ def _begin_episode(d: Draft, mode: Mode, until: float) -> None:
 def told(d: Draft, until: float, *, disabled: bool, news_seconds: float) -> None:
     """A call of another node was refused."""
     if disabled and d.breaker.mode is not Mode.DISABLED:
-        _begin_episode(d, Mode.DISABLED, until)
+        begin_episode(d, Mode.DISABLED, until)
         d.decisions.append(Disabled(d.spec.name, until))
     elif not disabled and d.breaker.mode is not Mode.DISABLED and until > d.breaker.open_until + news_seconds:
-        _begin_episode(d, Mode.OPEN, until)
+        begin_episode(d, Mode.OPEN, until)
         d.decisions.append(Blocked(d.spec.name, until))
 
 
@@ -128,7 +142,7 @@ def refused(d: Draft, wait_seconds: float | None) -> float:
     """
     b, s = d.breaker, d.settings
     strikes = (b.strikes if d.now - b.limited_at < s.penalty_forget_seconds else 0) + 1
-    wait = min(s.hintless_seconds_max, 2.0 ** min(strikes, 60)) if wait_seconds is None else wait_seconds
+    wait = min(s.hintless_seconds_max, 2.0 ** min(strikes, 60)) if wait_seconds is None else believed(wait_seconds)
     d.breaker = replace(b, strikes=strikes, limited_at=d.now, open_until=max(b.open_until, d.now + wait))
     d.decisions.append(Blocked(d.spec.name, d.breaker.open_until))
     return wait
@@ -146,7 +160,7 @@ def answered(d: Draft, lease: Lease) -> None:
         successes = b.successes + 1
         d.breaker = replace(b, successes=successes)
         if successes >= d.settings.close_after:
-            d.breaker = replace(d.breaker, mode=_closed(b))
+            d.breaker = replace(d.breaker, mode=_closed(b), told_until=-inf)
             d.decisions.append(Closed(d.spec.name))
     elif b.window < inf and b.mode in {Mode.CLOSED, Mode.PRE_EMPTIVE_OPEN}:
         window = b.window + 1
@@ -157,12 +171,6 @@ def failed(d: Draft, lease: Lease) -> None:
     """A probe that had no answer says nothing about the limit: the next one comes a little later."""
     if lease.probe and lease.episode == d.breaker.episode and d.breaker.mode is Mode.HALF_OPEN:
         _open(d, d.settings.capacity_seconds)
-
-
-def enabled(d: Draft) -> None:
-    """Try again, carefully."""
-    if d.breaker.mode is Mode.DISABLED:
-        d.breaker = replace(d.breaker, mode=Mode.OPEN, open_until=d.now, episode_at=d.now)
 
 
 def _closed(b: Breaker) -> Mode:
@@ -180,10 +188,24 @@ def elapse(d: Draft) -> None:
         d.decisions.append(HalfOpened(d.spec.name))
     if b.rate < inf and d.now - b.clean_at >= d.settings.rate_step_seconds:
         d.breaker = b = _grown_rate(d)
-    if b.in_flight_max < b.in_flight_stated and d.now - b.risen_at >= d.settings.concurrency_step_seconds and flying(d) >= b.in_flight_max:
-        d.breaker = b = replace(b, in_flight_max=min(b.in_flight_max + 1, b.in_flight_stated), risen_at=d.now)
+    if flying(d) >= b.in_flight_max:
+        d.breaker = b = _more_in_flight(d)
     if b.mode in {Mode.CLOSED, Mode.PRE_EMPTIVE_OPEN}:
         _level(d)
+
+
+def _more_in_flight(d: Draft) -> Breaker:
+    """One more, as so many as may are in flight and it has been well for a while; what the provider stated holds for a day."""
+    b = d.breaker
+    if d.now < rises_at(b, d.settings):
+        return b
+    stated = b.in_flight_stated if b.in_flight_max < b.in_flight_stated else inf
+    return replace(b, in_flight_max=min(b.in_flight_max + 1, stated), in_flight_stated=stated, risen_at=d.now)
+
+
+def rises_at(b: Breaker, settings: Settings) -> float:
+    """When one more may be in flight than now."""
+    return b.risen_at + (settings.concurrency_step_seconds if b.in_flight_max < b.in_flight_stated else ledger.TOLD_SECONDS_MAX)
 
 
 def _grown_rate(d: Draft) -> Breaker:

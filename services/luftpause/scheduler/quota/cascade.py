@@ -78,7 +78,13 @@ def elapse(d: Draft) -> None:
         return
     calm = d.breaker.mode in {Mode.CLOSED, Mode.PRE_EMPTIVE_OPEN} and d.now - d.breaker.limited_at >= d.settings.cascade_quiet_seconds
     if calm or d.now >= d.cascade.until:
-        d.cascade = Cascade()
+        end(d)
+
+
+def end(d: Draft) -> None:
+    """From now on as many at a time as may; who was limited is forgotten."""
+    was, d.cascade = d.cascade, Cascade()
+    if was.until > -inf:
         d.decisions.append(CascadeOver(d.spec.name))
         rank_all(d)
 

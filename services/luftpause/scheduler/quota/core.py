@@ -11,7 +11,7 @@ from typing import Any, Final
 from immutables import Map
 from msgspec.structs import replace
 
-from luftpause.scheduler.quota import breaker, cascade, ledger, shared
+from luftpause.scheduler.quota import breaker, cascade, enabling, ledger, shared
 from luftpause.scheduler.quota.decisions import Decision, Refuse, RefuseCode, Stale, Step
 from luftpause.scheduler.quota.draft import Draft, freeze, leave, lend, thaw
 from luftpause.scheduler.quota.events import (
@@ -169,7 +169,7 @@ def _configured(d: Draft, event: TargetConfigured) -> None:
 
 
 def _enabled(d: Draft, event: TargetEnabled) -> None:
-    breaker.enabled(d)
+    enabling.enabled(d)
 
 
 ABSORB: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {

@@ -34,7 +34,7 @@ class TargetRemoved(Happened, frozen=True, gc=False):
 
 
 class TargetEnabled(Happened, frozen=True, gc=False):
-    """An operator says that a target that was out of credit may be used again."""
+    """An operator says that a target may be used again: its block or lack of credit is over, and what was learned may be wrong."""
 
     target: str
 
@@ -160,7 +160,8 @@ class LedgerTold(Happened, frozen=True, gc=False):
     """
     How things stand in the store.
 
-    `tentative`: leases of this node that the store has not agreed to yet. `anew`: whoever was declined may ask again.
+    `tentative`: leases of this node that the store has not agreed to yet. `anew`: whoever was declined may ask again. `enabled`: since it
+    was told last an operator has enabled the target, here or on another node.
     """
 
     target: str
@@ -169,6 +170,7 @@ class LedgerTold(Happened, frozen=True, gc=False):
     disabled: bool = False
     tentative: tuple[str, ...] = ()
     anew: bool = False
+    enabled: bool = False
 
 
 class Tick(Happened, frozen=True, gc=False):

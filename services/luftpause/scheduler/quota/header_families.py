@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from luftpause.scheduler.quota.header_values import number, seconds_until
-from luftpause.scheduler.quota.samples import WINDOW_SECONDS, Gathered, Sample
+from luftpause.scheduler.quota.samples import WINDOW_SECONDS, WITHOUT_NAME, Gathered, Sample
 
 Headers = Mapping[str, str]
 _PARTS: Final = {"limit": "limit", "remaining": "remaining", "reset": "reset_seconds", "renewalperiod": "window_seconds"}
@@ -129,7 +129,7 @@ def _unsuffixed(found: Gathered, headers: Headers, now: float) -> None:
     """GitHub, OpenRouter, Together, Discord: without a suffix it counts requests. GitHub names the resource, Discord has `reset-after`."""
     if "x-ratelimit-remaining" not in headers and "x-ratelimit-limit" not in headers:
         return
-    scope = headers.get("x-ratelimit-resource", "").strip()[:64] or "requests"
+    scope = headers.get("x-ratelimit-resource", "").strip()[:64] or WITHOUT_NAME
     after = number(headers.get("x-ratelimit-reset-after"))
     found.put(scope, "limit", number(headers.get("x-ratelimit-limit")))
     found.put(scope, "remaining", number(headers.get("x-ratelimit-remaining")))

@@ -14,6 +14,7 @@ from luftpause.scheduler.quota.model import Origin, Scope
 from luftpause.scheduler.quota.samples import WINDOW_SECONDS, Sample
 from luftpause.scheduler.quota.specs import Learns, ScopeSpec
 
+LEARNED_SECONDS_MAX: Final = 31 * 86_400.0  # whatever a provider says
 WINDOWS: Final = (1.0, 10.0, 60.0, 3_600.0, 18_000.0, 86_400.0, 604_800.0, 2_592_000.0)
 FITS: Final = 0.05  # so far a bucket's figures may be off its window
 TELLING: Final = 0.01  # of a limit used: below it, rounding decides
@@ -34,7 +35,7 @@ def appears(learns: Learns, sample: Sample, now: float) -> Scope | None:
         return None
     shape = next((shape for shape in learns.shapes if shape.name == sample.scope), None)
     if shape is not None:
-        spec, origin = replace(shape, limit=sample.limit, window_seconds=sample.window_seconds or shape.window_seconds), Origin.LEARNED
+        spec, origin = replace(shape, limit=sample.limit, window_seconds=_stated(sample) or shape.window_seconds), Origin.LEARNED
     else:
         spec, origin = _concluded(learns, sample)
     return replace(ledger.fresh(spec, now), origin=origin)
@@ -69,7 +70,7 @@ def refit(scope: Scope, sample: Sample) -> Scope:
             spec = replace(spec, kind="fixed")
             scope = replace(scope, spec=spec, origin=Origin.LEARNED)
     if spec.kind == "fixed" and reset is not None and reset > spec.window_seconds * (1 + FITS):
-        return replace(scope, spec=replace(spec, window_seconds=window_above(reset) or reset))
+        return replace(scope, spec=replace(spec, window_seconds=window_above(reset) or spec.window_seconds))
     return scope
 
 
@@ -88,9 +89,13 @@ def _is_telling(sample: Sample) -> bool:
     return 0 <= sample.remaining <= sample.limit * (1 - TELLING)
 
 
+def _stated(sample: Sample) -> float | None:
+    return min(sample.window_seconds, LEARNED_SECONDS_MAX) if sample.window_seconds else None
+
+
 def _told_window(sample: Sample) -> float | None:
     if sample.window_seconds:
-        return sample.window_seconds
+        return _stated(sample)
     name = _NAMED_WINDOW.search(sample.scope)
     return WINDOW_SECONDS[name[1].lower()] if name else SHORT.get(sample.scope.lower())
 

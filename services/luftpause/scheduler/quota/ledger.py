@@ -8,7 +8,7 @@ from math import exp, floor, inf
 from immutables import Map
 from msgspec.structs import replace
 
-from luftpause.scheduler.quota.model import Demand, Light, Scope, Settings, Share
+from luftpause.scheduler.quota.model import Demand, Light, Origin, Scope, Settings, Share
 from luftpause.scheduler.quota.samples import Sample
 from luftpause.scheduler.quota.specs import ScopeSpec
 
@@ -16,6 +16,7 @@ NEAR = 1e-6  # units: so far sums of fractions may be off
 PACE_PART_MIN = 0.02  # the last moments of a window are no reason to call nothing "full"
 FORECAST_SECONDS_MIN = 60.0
 CLOCKS_SECONDS = 2.0  # so far a provider's clock, told in whole seconds, may be from ours
+TOLD_SECONDS_MAX = 86_400.0  # what a provider tells is believed so long unseen, then it is tried: a day, the longest that many limits last
 
 
 def fresh(spec: ScopeSpec, now: float) -> Scope:
@@ -26,7 +27,8 @@ def fitted(scope: Scope, spec: ScopeSpec, limit: float, now: float) -> Scope:
     """The scope with other figures, its kind the same. What was used of a fixed window stays used: a higher limit is there at once."""
     if spec.kind != "fixed":
         return replace(scope, spec=spec, limit=limit)
-    reset_at = min(scope.reset_at, now + spec.window_seconds) if scope.reset_at < inf else inf
+    other_window = scope.reset_at < inf and spec.window_seconds != scope.spec.window_seconds
+    reset_at = min(scope.reset_at, now + spec.window_seconds) if other_window else scope.reset_at
     return replace(scope, spec=spec, limit=limit, remaining=max(-limit, scope.remaining + limit - scope.limit), reset_at=reset_at)
 
 
@@ -162,14 +164,19 @@ def give_back(scope: Scope, units: float) -> Scope:
 
 
 def charge(scope: Scope, units: float, now: float) -> Scope:
-    """So much was used, and no sample says so."""
-    return scope if scope.spec.kind == "concurrent" else replace(scope, remaining=scope.remaining - units, at=now)
+    """So much was used, and no sample says so. Nothing owes more than a whole limit."""
+    return scope if scope.spec.kind == "concurrent" else replace(scope, remaining=max(-scope.limit, scope.remaining - units), at=now)
 
 
 def burnt(scope: Scope, more: float, now: float, settings: Settings) -> Scope:
     """The burn was booked with the reservation: set it right by so many units."""
     burn = decayed(scope.burn, scope.burn_at, now, settings.burn_seconds) + more
     return replace(scope, burn=max(0.0, burn), burn_at=now)
+
+
+def believed_reset(scope: Scope, sample: Sample) -> float | None:
+    """Seconds: no window has more to go than its whole length, or a day where its length may be wrong."""
+    return None if sample.reset_seconds is None else min(sample.reset_seconds, max(scope.spec.window_seconds, TOLD_SECONDS_MAX))
 
 
 def is_stale(scope: Scope, sample: Sample, now: float) -> bool:
@@ -189,10 +196,10 @@ def sampled(scope: Scope, sample: Sample, now: float, granted: float) -> Scope:
     latest.
     """
     if sample.limit is not None and sample.limit > 0:
-        scope = replace(scope, limit=sample.limit)
+        scope = replace(scope, limit=sample.limit, told_at=now, remaining=max(-sample.limit, scope.remaining))
     if is_stale(scope, sample, now):
         return scope
-    fixed, reset = scope.spec.kind == "fixed", sample.reset_seconds
+    fixed, reset = scope.spec.kind == "fixed", believed_reset(scope, sample)
     if sample.remaining is not None and scope.spec.kind != "concurrent":
         shift = max(2.0, 0.02 * scope.spec.window_seconds)
         anew = fixed and reset is not None and (scope.reset_at == inf or now + reset > scope.reset_at + shift)
@@ -205,3 +212,32 @@ def sampled(scope: Scope, sample: Sample, now: float, granted: float) -> Scope:
     if fixed and scope.reset_at == inf and sample.remaining is not None and sample.remaining < scope.limit:
         return replace(scope, reset_at=now + scope.spec.window_seconds)
     return scope
+
+
+# ---- what was told and may be wrong by now ----------------------------------------------------------------------
+
+
+def is_doubtful(scope: Scope, now: float) -> bool:
+    """A provider has told what is left, and since then a day has passed in which nobody could call: one call may find out."""
+    return now >= doubtful_at(scope)
+
+
+def doubtful_at(scope: Scope) -> float:
+    """When that is so; inf: something else happens first."""
+    told = scope.spec.kind == "fixed" and scope.sample_at > -inf and scope.out <= NEAR
+    return scope.at + TOLD_SECONDS_MAX if told else inf
+
+
+def is_limit_doubtful(scope: Scope, now: float) -> bool:
+    """The limit is as a provider told it, a window ago or longer: whoever needs more of it may try."""
+    told = scope.origin is not Origin.CONFIGURED or scope.limit != scope.spec.limit
+    return told and now - scope.told_at >= min(scope.spec.window_seconds, TOLD_SECONDS_MAX)
+
+
+def forgotten(scope: Scope, now: float) -> Scope:
+    """Without what a provider has told. What was counted here, where it tells nothing, stays."""
+    ends_late = now + scope.spec.window_seconds + NEAR < scope.reset_at < inf
+    whole = replace(scope, limit=scope.spec.limit, told_at=-inf, blocked_until=-inf)
+    if scope.sample_at == -inf and scope.limit == scope.spec.limit and not ends_late:
+        return whole
+    return replace(whole, remaining=capacity(whole), at=now, reset_at=inf, sample_at=-inf, shares=_unused(scope))

@@ -104,6 +104,7 @@ class Scope(Struct, frozen=True, gc=False):
     at: float
     reset_at: float = inf  # of a fixed window; inf: not known yet
     sample_at: float = -inf  # when the newest accepted sample came
+    told_at: float = -inf  # when somebody told the limit last
     blocked_until: float = -inf
     out: float = 0.0
     burn: float = 0.0  # decaying sum of what was granted
@@ -118,6 +119,7 @@ class Scope(Struct, frozen=True, gc=False):
 class Breaker(Struct, frozen=True, gc=False):
     mode: Mode = Mode.CLOSED
     open_until: float = -inf
+    told_until: float = -inf  # how long the provider said that it lasts, which is believed for a day only
     episode: int = 0
     episode_at: float = -inf  # leases granted before are no evidence of what is so now
     strikes: int = 0

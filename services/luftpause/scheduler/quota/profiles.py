@@ -41,7 +41,7 @@ _GITHUB = Profile(
         ScopeSpec("content", "bucket", 40.0, protect=LEAVES),  # the same for 80 that create something
         ScopeSpec("at_once", "concurrent", 100.0, counts=("requests",)),
     ),
-    learns=Learns(by_name_only=True),  # search, graphql, ...: another resource is another limit
+    learns=Learns(by_name_only=True, unnamed="core"),  # search, graphql, ...: another resource is another limit
     penalty_seconds=60.0,
 )
 

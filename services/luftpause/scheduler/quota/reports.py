@@ -1,15 +1,18 @@
 """What do the ends of leases, and answers, change in the ledger?"""
 
+from collections.abc import Iterator
 from math import inf, isnan
+
+from msgspec.structs import replace
 
 from luftpause.scheduler.quota import breaker, learning, ledger
 from luftpause.scheduler.quota.decisions import Expired, Stale
 from luftpause.scheduler.quota.draft import Draft, end_lease, renew, spent
 from luftpause.scheduler.quota.events import AnswerReported, LeaseReleased, LeaseRenewed, LimitsObserved
 from luftpause.scheduler.quota.headers import LimitKind
-from luftpause.scheduler.quota.model import STANDING, Lease, Origin, Scope, Tables
+from luftpause.scheduler.quota.model import STANDING, Lease, Origin, Tables
 from luftpause.scheduler.quota.rules import RULES
-from luftpause.scheduler.quota.samples import Sample
+from luftpause.scheduler.quota.samples import WITHOUT_NAME, Sample
 from luftpause.scheduler.quota.specs import ScopeSpec
 from luftpause.scheduler.quota.wishes import earn_retry, fit_waiters, known
 
@@ -50,6 +53,7 @@ def released(d: Draft, event: LeaseReleased) -> None:
 
 def reported(d: Draft, event: AnswerReported) -> None:
     lease = _lease(d, event)
+    event = replace(event, samples=told_by(d, lease, event))
     if lease is None:
         _sample(d, event.samples, -inf)
         return
@@ -92,7 +96,42 @@ def is_whole(spec: ScopeSpec, event: AnswerReported) -> bool:
     return spec.charge == "reserved" and event.outcome == "ok"
 
 
+def told_by(tables: Tables, lease: Lease | None, event: AnswerReported | LimitsObserved) -> tuple[Sample, ...]:
+    """What the answer says of limits, each under the name of its scope here: in words, and by what was served or refused."""
+    unnamed = _unnamed(tables, lease)
+    samples = tuple(replace(one, scope=unnamed) if one.scope == WITHOUT_NAME else one for one in event.samples)
+    if lease is None or isinstance(event, LimitsObserved):
+        return samples
+    said = {one.scope for one in samples if one.limit}
+    return samples + tuple(Sample(name, limit) for name, limit in _found_out(tables, lease, event) if name not in said)
+
+
+def _found_out(tables: Tables, lease: Lease, event: AnswerReported) -> Iterator[tuple[str, float]]:
+    """Limits that a call was to find out about: it was more than they are. Served, they are another; too large, they are so."""
+    actual = dict(known(tables, event.actual))
+    for name, reserved in lease.cost:
+        scope = tables.scopes.get(name)
+        if scope is None or reserved <= scope.limit or not ledger.is_limit_doubtful(scope, lease.granted):
+            continue
+        if event.kind is LimitKind.TOO_LARGE:
+            yield name, scope.limit
+        elif event.outcome == "ok" and (used := min(actual.get(name, reserved), reserved)) > scope.limit:
+            yield name, used if scope.origin is not Origin.CONFIGURED else scope.spec.limit
+
+
+def _unnamed(tables: Tables, lease: Lease | None) -> str:
+    """Whose figures come without a name: of the one limit that the call named and nobody configured, else as the target says."""
+    learns = tables.spec.learns
+    if learns is None or not learns.unnamed or any(scope.name == WITHOUT_NAME for scope in tables.spec.scopes):
+        return WITHOUT_NAME
+    units = {unit for scope in tables.spec.scopes for unit in (scope.name, *scope.counts)}
+    asked = () if lease is None else lease.cost if lease.waiter is None else lease.waiter.asked
+    named = [name for name, _ in asked if name not in units]
+    return named[0] if len(named) == 1 else learns.unnamed
+
+
 def observed(d: Draft, event: LimitsObserved) -> None:
+    event = replace(event, samples=told_by(d, None, event))
     _sample(d, event.samples, -inf)
     if event.limited:
         refusal = AnswerReported(event.now, event.target, "", 0, "limited", (), event.samples, event.wait_seconds, event.kind)
@@ -110,19 +149,20 @@ def _sample(d: Draft, samples: tuple[Sample, ...], granted: float) -> set[str]:
     """The scopes of which the provider has said what remains. One that nobody knew may appear."""
     told: set[str] = set()
     for sample in samples:
-        scope = d.scopes.get(sample.scope) or _appeared(d, sample)
-        if scope is not None:
+        if sample.scope in d.scopes or _appeared(d, sample):
+            scope = d.scopes[sample.scope]
             d.scopes[sample.scope] = ledger.sampled(learning.refit(scope, sample), sample, d.now, granted)
             if sample.remaining is not None:
                 told.add(sample.scope)
     return told
 
 
-def _appeared(d: Draft, sample: Sample) -> Scope | None:
+def _appeared(d: Draft, sample: Sample) -> bool:
     if d.spec.learns is None or sum(scope.origin is not Origin.CONFIGURED for scope in d.scopes.values()) >= d.settings.learned_max:
-        return None
+        return False
     scope = learning.appears(d.spec.learns, sample, d.now)
     if scope is not None:
-        d.scopes[sample.scope] = scope
+        out = sum(units for lease in d.leases.values() for name, units in lease.cost if name == sample.scope)  # of one that was forgotten
+        d.scopes[sample.scope] = replace(scope, out=out)
         fit_waiters(d)
-    return scope
+    return scope is not None

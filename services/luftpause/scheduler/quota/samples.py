@@ -24,6 +24,9 @@ _CREDIBLE: Final = {
 }  # fmt: skip
 
 
+WITHOUT_NAME: Final = "requests"  # the scope of figures without a name
+
+
 class Sample(Struct, frozen=True, gc=False):
     """
     `scope`: what is limited, as the provider names it (requests, tokens, input_tokens, core, ...).

@@ -5,12 +5,12 @@ from math import inf
 
 from msgspec.structs import replace
 
-from luftpause.scheduler.quota import breaker, ledger
+from luftpause.scheduler.quota import breaker, enabling, ledger
 from luftpause.scheduler.quota.admission import PACED_SECONDS_MAX, RANK_PROMOTED, UNASKED
 from luftpause.scheduler.quota.decisions import Stale
 from luftpause.scheduler.quota.draft import Draft, end_lease, join, spent
 from luftpause.scheduler.quota.events import GrantConfirmed, GrantDeclined, LeaseLost, LedgerTold, ScopeShared
-from luftpause.scheduler.quota.model import Lease, Light, Scope
+from luftpause.scheduler.quota.model import Lease, Light, Mode, Scope
 from luftpause.scheduler.quota.reports import expire
 from luftpause.scheduler.quota.wishes import fitted, grant
 
@@ -82,12 +82,14 @@ def lost(d: Draft, event: LeaseLost) -> None:
 def told(d: Draft, event: LedgerTold) -> None:
     """What all nodes together have used and have out. What others have out is not there for this one."""
     pending = [d.leases[want] for want in event.tentative if want in d.leases]
+    if event.enabled:
+        enabling.enabled(d)
     for one in event.scopes:
         scope = d.scopes.get(one.name)
         if scope is not None and scope.spec.kind != "concurrent":
             d.scopes[one.name] = _shared(d, scope, one, pending)
-    if not event.disabled:
-        breaker.enabled(d)  # an operator may have told another node
+    if d.breaker.mode is Mode.DISABLED and not event.disabled:
+        breaker.begin_episode(d, Mode.OPEN, d.now)  # so it is known there
     if event.disabled or event.blocked_seconds > 0:
         breaker.told(d, d.now + event.blocked_seconds, disabled=event.disabled, news_seconds=NEWS_SECONDS)
     if event.anew:
@@ -97,7 +99,10 @@ def told(d: Draft, event: LedgerTold) -> None:
 def _shared(d: Draft, scope: Scope, one: ScopeShared, pending: Iterable[Lease]) -> Scope:
     known = scope.out - sum(units for lease in pending for name, units in lease.cost if name == one.name)
     reset_at = d.now + one.reset_seconds if one.reset_seconds >= 0 and scope.spec.kind == "fixed" else scope.reset_at
-    return replace(scope, limit=one.limit, remaining=one.remaining - one.out + max(0.0, known), at=d.now, reset_at=reset_at)
+    remaining = one.remaining - one.out + max(0.0, known)
+    told_at = d.now if one.limit != scope.limit else scope.told_at
+    at = d.now if scope.spec.kind == "bucket" or abs(remaining - scope.remaining) > ledger.NEAR else scope.at
+    return replace(scope, limit=one.limit, remaining=remaining, at=at, told_at=told_at, reset_at=reset_at)
 
 
 def _lease(d: Draft, want: str, fence: int) -> Lease | None:

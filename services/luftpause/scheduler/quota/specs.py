@@ -59,12 +59,14 @@ class Learns(Struct, frozen=True, gc=False):
 
     `pattern`: the lights, parts and charge of all others; their kind, window and what they count are concluded from what is told. Its
     `declared_demand` is in calls.
-    `by_name_only`: they are charged only by a cost that names them.
+    `by_name_only`: they are charged only by a cost that names them. `unnamed`: whose figures those are that come without a name, unless the
+    call was charged to one of the others by its name; empty: of a limit of their own.
     """
 
     shapes: tuple[ScopeSpec, ...] = ()
     pattern: ScopeSpec = ScopeSpec("*", "fixed", 1.0)
     by_name_only: bool = False
+    unnamed: str = ""
 
 
 class Ladder(Struct, frozen=True, gc=False):

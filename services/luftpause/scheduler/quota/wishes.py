@@ -101,7 +101,7 @@ def _mistake(event: QuotaWanted) -> Refusal | None:
 
 def _too_large(d: Draft, cost: Cost) -> Refusal | None:
     for name, units in cost:
-        if name in d.scopes and units > d.scopes[name].limit:
+        if name in d.scopes and units > d.scopes[name].limit and not ledger.is_limit_doubtful(d.scopes[name], d.now):
             most = d.scopes[name].limit
             return RefuseCode.TOO_LARGE, f"it costs {units:g} of {name!r}, whose whole limit is {most:g}: make the request smaller"
     return None

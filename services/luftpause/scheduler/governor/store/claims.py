@@ -116,7 +116,14 @@ def without(target: Target, wants: Iterable[str]) -> list[Scope]:
 
 
 def told_of(
-    target: str, answer: Answer, now: float, tentative: tuple[str, ...], *, spare: Mapping[str, float], anew: bool = False
+    target: str,
+    answer: Answer,
+    now: float,
+    tentative: tuple[str, ...],
+    *,
+    spare: Mapping[str, float],
+    anew: bool = False,
+    enabled: bool = False,
 ) -> LedgerTold:
     """`spare`: of what is out, this node may still grant so much by itself."""
     return LedgerTold(
@@ -129,4 +136,5 @@ def told_of(
         disabled=answer.disabled,
         tentative=tentative,
         anew=anew,
+        enabled=enabled,
     )

@@ -18,7 +18,7 @@ from luftpause.scheduler.governor.store.journal import Journal, named
 from luftpause.scheduler.governor.store.port import Answer, Asked, Kept, Restore, Store, StoreDownError, Waiting
 from luftpause.scheduler.governor.store.shared_target import SharedTarget
 from luftpause.scheduler.quota.events import Event
-from luftpause.scheduler.quota.model import State
+from luftpause.scheduler.quota.model import Mode, State
 
 RETRY_SECONDS: Final = 0.25
 RETRY_SECONDS_MAX: Final = 2.0
@@ -111,7 +111,8 @@ class Link:
         if shared.known is answer:
             shared.told_at = self._clock()
             spare = shared.chunks.unspent(shared.told_at)
-            self._post(claims.told_of(shared.name, answer, shared.told_at, tuple(shared.pending), spare=spare, anew=anew))
+            enabled, pending = shared.hear_of_operators(answer), tuple(shared.pending)
+            self._post(claims.told_of(shared.name, answer, shared.told_at, pending, spare=spare, anew=anew, enabled=enabled))
 
     # ---- down and back
 
@@ -155,6 +156,7 @@ class Link:
             lost=lost,
             left=claims.left_of(target, now),
             blocked_seconds=max(0.0, target.breaker.open_until - now) if lost else 0.0,
+            disabled=target.breaker.mode is Mode.DISABLED,
         )
         answer = await self.ask(shared.name, question)
         if not lost and shared.is_behind(answer):

@@ -138,7 +138,7 @@ class Waiting(Question, frozen=True, gc=False, kw_only=True):
 
 
 class Enable(Question, frozen=True, gc=False, kw_only=True):
-    """A target that was out of credit may be used again."""
+    """The target may be used again: its block is over, and what was told of its limits is forgotten."""
 
 
 class Kept(Struct, frozen=True, gc=False):
@@ -161,12 +161,17 @@ class Left(Struct, frozen=True, gc=False):
 
 
 class Restore(Question, frozen=True, gc=False, kw_only=True):
-    """Back after an outage: the node's leases; `lost`: the store has lost writes, so also what was left and how long it is blocked."""
+    """
+    Back after an outage: the node's leases; `lost`: the store has lost writes, so also what was left and how long it is blocked.
+
+    `disabled`: it is out of credit.
+    """
 
     leases: tuple[Kept, ...] = ()
     lost: bool = False
     left: tuple[Left, ...] = ()
     blocked_seconds: float = 0.0
+    disabled: bool = False
 
 
 Asked = Reserve | Report | Renew | Release | Waiting | Enable | Restore
@@ -185,6 +190,7 @@ class ScopeTold(Struct, frozen=True, gc=False):
 class Answer(Struct, frozen=True, gc=False, kw_only=True):
     """
     `ok`: granted, or the lease was known. `why`, `scope`, `retry_seconds`: what was in the way of a reservation, and for how long.
+    `enabled_at`: it grows each time an operator enables the target; -1: never yet.
 
     `lost`: this store has lost writes. `behind`: others found that out; this node has to restore its leases. `gone`: leases that are over.
     """
@@ -197,6 +203,7 @@ class Answer(Struct, frozen=True, gc=False, kw_only=True):
     scopes: tuple[ScopeTold, ...] = ()
     blocked_seconds: float = 0.0
     disabled: bool = False
+    enabled_at: float = -1.0
     learning_seconds: float = 0.0
     lost: bool = False
     behind: bool = False

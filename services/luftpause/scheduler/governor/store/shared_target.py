@@ -41,6 +41,7 @@ class SharedTarget:
         self.beat_at = -inf
         self.pause_seconds = 0.5  # until the next beat, if nobody calls here: longer, the longer nobody calls anywhere
         self.told_at = -inf
+        self.enabled_at: float | None = None  # what was heard of it last
 
     @property
     def nodes(self) -> int:
@@ -52,9 +53,16 @@ class SharedTarget:
         if known is not None and answer.epoch == known.epoch and answer.seq < known.seq:
             return
         self.known = answer
+        self.enabled_at = answer.enabled_at if self.enabled_at is None else self.enabled_at
         self.learning_until = now + answer.learning_seconds if answer.learning_seconds > 0 else -inf
         if answer.learning_seconds <= 0 and not alone:
             self.safe = None
+
+    def hear_of_operators(self, answer: Answer) -> bool:
+        """Has one enabled the target since this was asked last?"""
+        was = self.enabled_at
+        self.enabled_at = max(answer.enabled_at, -1.0 if was is None else was)
+        return was is not None and answer.enabled_at > was
 
     def is_behind(self, answer: Answer) -> bool:
         """The store has lost writes, or another one took its place: it does not know what this node has."""

@@ -33,6 +33,7 @@ from luftpause.scheduler.quota.events import (
     TargetEnabled,
 )  # fmt: skip
 from luftpause.scheduler.quota.model import Lease, State, Target
+from luftpause.scheduler.quota.reports import told_by
 from luftpause.scheduler.quota.shared import rank_of
 
 BEAT_SECONDS: Final = 0.25  # so often the store hears who waits, and which leases last on
@@ -66,6 +67,7 @@ class Sharing:
         self._store, self._node, self._post, self._state, self._clock, self._settings = store, node, post, state, clock, settings
         self._chunking = Chunking(self.link, calls=settings.chunk_calls, state=state, clock=clock)
         self._hinted: set[str] = set()
+        self._enabling: set[str] = set()  # targets of which the store has still to hear it
 
     @property
     def mode(self) -> Literal["up", "down", "learning"]:
@@ -102,7 +104,7 @@ class Sharing:
             case LeaseRenewed():
                 self._renewed(event)
             case TargetEnabled():
-                self._tell_at_once(event.target)
+                self._enabled(event.target)
             case _:
                 pass
 
@@ -114,7 +116,9 @@ class Sharing:
         """Also of a lease that another node granted: the store knows it, or takes of it only what the provider told."""
         target = before.targets[event.target]
         lease = target.leases.get(event.want)
-        if lease is not None and lease.fence == event.fence:
+        if lease is not None and lease.fence != event.fence:
+            lease = None
+        if lease is not None:
             actual, caller = claims.used(target, lease, event), lease.caller
         else:
             actual, caller = claims.used_elsewhere(target, event), ""
@@ -129,7 +133,7 @@ class Sharing:
             outcome=event.outcome,
             actual=named(actual),
             whole=claims.whole_of(target, event),
-            samples=claims.samples_of(event.samples),
+            samples=claims.samples_of(told_by(target, lease, event)),
         )
         report = claims.refused(report, event, target.spec, before.settings)
         if holding is not None and holding.chunk is not None:
@@ -139,7 +143,8 @@ class Sharing:
 
     def _observed(self, event: LimitsObserved, before: State) -> None:
         target = before.targets.get(event.target)
-        report = Report(node=self._node, samples=claims.samples_of(event.samples))
+        samples = event.samples if target is None else told_by(target, None, event)
+        report = Report(node=self._node, samples=claims.samples_of(samples))
         if event.limited and target is not None:
             report = claims.refused(replace(report, outcome="limited"), event, target.spec, before.settings)
         self._tell(event.target, None, report)
@@ -173,11 +178,16 @@ class Sharing:
         self.link.journal.report(target, holding, report, self._clock())
         self.link.told()
 
-    def _tell_at_once(self, target: str) -> None:
-        async def enable() -> None:
-            await self.link.quietly(target, Enable(node=self._node))
+    def _enabled(self, target: str) -> None:
+        """An operator's word. A store that is down hears it when it is back."""
+        self._enabling.add(target)
+        self.link.start(self._enable(target))
 
-        self.link.start(enable())
+    async def _enable(self, target: str) -> None:
+        answer = await self.link.quietly(target, Enable(node=self._node))
+        if answer is not None:
+            self._enabling.discard(target)
+            self.link.told_core(self.link.of(target), answer, anew=True)
 
     # ---- reservations
 
@@ -275,11 +285,14 @@ class Sharing:
             await asyncio.sleep(BEAT_SECONDS)
             for name, target in self._state().targets.items():
                 shared = self.link.of(name)
-                pause = 0.0 if target.waiters or target.leases or shared.chunks else shared.pause_seconds
+                busy = target.waiters or target.leases or shared.chunks or name in self._enabling
+                pause = 0.0 if busy else shared.pause_seconds
                 if self.link.down_since is None and self._clock() >= shared.beat_at + pause:
                     await self._beat(shared, target)
 
     async def _beat(self, shared: SharedTarget, target: Target) -> None:
+        if shared.name in self._enabling:
+            await self._enable(shared.name)
         shared.beat_at, seq = self._clock(), shared.known.seq if shared.known is not None else -1
         answer = await self.link.quietly(shared.name, Waiting(node=self._node, waiting=claims.waiting_of(target)))
         self._chunking.tidy(shared)

@@ -14,6 +14,7 @@ local HINT_SECONDS = 0.01
 local IDLE_SECONDS = 1
 local WAIT_SECONDS = 1 -- a node says every quarter of it who waits there
 local ALIVE_SECONDS = 5
+local TOLD_SECONDS_MAX = 86400 -- what a provider tells is believed so long
 local CLOCKS_SECONDS = 2 -- so far a provider's clock, told in whole seconds, may be from ours
 
 local ask = cmsgpack.unpack(ARGV[1])
@@ -150,7 +151,7 @@ local function configured(told)
     if scope.told_limit ~= told.limit then scope.limit = told.limit end -- what a provider has said counts until the configuration changes
     if scope.kind == 'fixed' then -- what was used stays used
       scope.remaining = math.max(-scope.limit, scope.remaining + scope.limit - was)
-      if scope.reset_at < INF then scope.reset_at = math.min(scope.reset_at, now + told.window) end
+      if scope.reset_at < INF and scope.window ~= told.window then scope.reset_at = math.min(scope.reset_at, now + told.window) end
     end
     scope.told_limit, scope.window, scope.burst = told.limit, told.window, told.burst
     touch(field)
@@ -177,7 +178,7 @@ end
 local function charge(name, units)
   local scope = scope_of(name)
   if not scope or scope.kind == 'concurrent' then return end
-  scope.remaining, scope.at = scope.remaining - units, now
+  scope.remaining, scope.at = math.max(-scope.limit, scope.remaining - units), now
   touch('s:' .. name)
 end
 
@@ -190,8 +191,11 @@ end
 local function sampled(sample, granted, at)
   local scope = scope_of(sample.scope)
   if not scope then return false end
-  if sample.limit > 0 then scope.limit = sample.limit end
-  local fixed, reset = scope.kind == 'fixed', sample.reset_seconds
+  if sample.limit > 0 then
+    scope.limit, scope.remaining = sample.limit, math.max(-sample.limit, scope.remaining)
+    touch('s:' .. sample.scope)
+  end
+  local fixed, reset = scope.kind == 'fixed', math.min(sample.reset_seconds, math.max(scope.window, TOLD_SECONDS_MAX))
   local resets = reset >= 0 and at + reset or nil
   if is_stale(sample, at) or (resets and reset > 0 and resets <= now) then return sample.has_remaining end
   if sample.has_remaining and scope.kind ~= 'concurrent' then
@@ -298,6 +302,7 @@ local function reply(out)
   out.lost, out.behind = lost, behind
   out.blocked_seconds = standing and math.max(0, breaker.open_until - now) or 0
   out.disabled = breaker.mode == 'disabled'
+  out.enabled_at = meta.enabled_at or -1
   out.learning_seconds = math.max(0, meta.learning_until - now)
   return cmsgpack.pack(out)
 end

@@ -87,8 +87,9 @@ local function begin_episode(mode, until_)
   touch('breaker')
 end
 
-local function open(seconds)
+local function open(told_seconds)
   if breaker.mode == 'disabled' then return end
+  local seconds = math.min(told_seconds, TOLD_SECONDS_MAX)
   begin_episode('open', math.max(now + math.max(0, seconds - ask.age_seconds) + rules.guard, breaker.open_until))
   scarce_for(breaker.open_until - now + rules.exclusive[3] + SCARCE_SECONDS)
   hint('blocked', breaker.open_until - now)
@@ -117,7 +118,7 @@ end
 
 local function limited()
   if ask.kind == 'credit' then
-    local until_ = ask.wait_seconds < 0 and INF or now + ask.wait_seconds + rules.guard
+    local until_ = ask.wait_seconds < 0 and INF or now + math.min(ask.wait_seconds, TOLD_SECONDS_MAX) + rules.guard
     begin_episode('disabled', math.max(until_, breaker.open_until))
     hint('blocked', breaker.open_until - now)
   elseif ask.kind == 'capacity' then

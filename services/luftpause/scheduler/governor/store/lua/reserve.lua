@@ -41,6 +41,10 @@ end
 local function short_of(told)
   local scope = configured(told)
   if now < scope.blocked_until then return 'blocked', scope.blocked_until - now end
+  if told.cost > scope.limit then -- the node doubts that limit: one call finds out
+    if scope.out > scope.limit then return 'tried', 0.25 end
+    return nil
+  end
   if scope.kind == 'concurrent' then
     if left(scope) < told.cost - NEAR then return 'concurrent', 0.25 end
     return nil
@@ -49,6 +53,8 @@ local function short_of(told)
   local leave = math.min(told.headroom, math.max(0, most - told.cost))
   local lacks = math.min(told.cost, most) + leave - left(scope)
   if lacks <= NEAR then return nil end
+  local doubtful = scope.kind == 'fixed' and scope.sample_at > -INF and now >= scope.at + TOLD_SECONDS_MAX
+  if doubtful and scope.out <= NEAR then return nil end
   if scope.kind == 'bucket' then return 'room', lacks * scope.window / scope.limit end
   return 'room', scope.reset_at < INF and scope.reset_at - now or 1
 end

@@ -24,7 +24,8 @@ if ask.lost then
     end
   end
   if ask.blocked_seconds > 0 and breaker.open_until < now + ask.blocked_seconds then
-    breaker.mode, breaker.open_until, breaker.episode_at = 'open', now + ask.blocked_seconds, now + ask.blocked_seconds
+    breaker.mode = ask.disabled and 'disabled' or 'open'
+    breaker.open_until, breaker.episode_at = now + ask.blocked_seconds, now + ask.blocked_seconds
     breaker.episode, breaker.window, breaker.probes, breaker.successes = breaker.episode + 1, 1, 0, 0
     touch('breaker')
   end
