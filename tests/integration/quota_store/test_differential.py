@@ -290,6 +290,30 @@ def test_a_random_log_is_granted_and_refused_alike(redis: RedisServer, prefix: s
     assert both.refused > 10
 
 
+@pytest.mark.parametrize("step", [3_600.0, 10.0, 0.3])
+def test_a_clock_of_the_server_that_is_set_back_holds_up_nothing(redis: RedisServer, prefix: str, step: float) -> None:
+    scripts = Scripts(redis, prefix)
+    scopes = (ScopeAsked("core", "fixed", 5.0, 60.0, cost=5.0), ScopeAsked("tokens", "bucket", 600.0, 60.0, cost=600.0))
+    try:
+        at = 1_000_000.0
+        lease = scripts.ask(at, Reserve(node="n", want="a", caller="c", rank=0, lease_seconds=20.0, scopes=scopes))
+        assert lease.ok
+        refused = Report(node="n", outcome="limited", kind="secondary", wait_seconds=30.0, scopes=scopes)
+        scripts.ask(at + 1, refused)
+        before = scripts.ask(at + 2, Waiting(node="n", scopes=scopes))
+        at -= step
+        after = scripts.ask(at + 2, Waiting(node="n", scopes=scopes))
+        assert after.blocked_seconds == pytest.approx(before.blocked_seconds, abs=1.01)
+        assert [one.reset_seconds for one in after.scopes] == pytest.approx([one.reset_seconds for one in before.scopes], abs=1.01)
+        later = scripts.ask(at + 2 + 33, Waiting(node="n", scopes=scopes))
+        assert (later.blocked_seconds, later.scopes[1].out) == (0, 0), "block and lease are over"
+        last = scripts.ask(at + 2 + 63, Waiting(node="n", scopes=scopes))
+        assert last.scopes[0].remaining == 5, "a window has begun"
+        assert last.scopes[1].remaining == pytest.approx(600 * 30 / 60, abs=1e-3), "the bucket refills"
+    finally:
+        scripts.close()
+
+
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: "+".join(one.kind for one in spec.scopes))
 def test_limits_that_are_configured_anew_change_both_alike(redis: RedisServer, prefix: str, spec: TargetSpec) -> None:
     assert play(Scripts(redis, prefix), spec, 7, configures=True).granted > 10

@@ -12,6 +12,7 @@ local FENCES_SKIPPED = 1048576
 local SCARCE_SECONDS = 1
 local HINT_SECONDS = 0.01
 local IDLE_SECONDS = 1
+local LATEST_SECONDS = 1 -- so exactly it is kept how late it is
 local WAIT_SECONDS = 1 -- a node says every quarter of it who waits there
 local ALIVE_SECONDS = 5
 local TOLD_SECONDS_MAX = 86400 -- what a provider tells is believed so long
@@ -63,6 +64,16 @@ read_ahead()
 local meta = record('meta')
 local lost = false
 
+-- the server's clock may be set back, or be another one after a failover: what it was ahead of that stays ahead
+if meta then
+  meta.ahead, meta.latest = meta.ahead or 0, meta.latest or now -- an earlier version did not write them
+  if now + meta.ahead < meta.latest then
+    meta.ahead = meta.latest - now
+    touch('meta')
+  end
+  now = now + meta.ahead
+end
+
 local function begin_epoch(known)
   meta.was = meta.epoch
   meta.epoch = string.format('%.6f', now) .. '/' .. ask.node
@@ -77,7 +88,8 @@ end
 
 local knows = ask.epoch ~= ''
 if not meta then
-  meta = {epoch = '', was = '', seq = 0, fence = 0, learning_until = -INF, scarce_until = -INF, hint_at = -INF, used_at = -INF}
+  meta = {epoch = '', was = '', seq = 0, fence = 0, learning_until = -INF, scarce_until = -INF, hint_at = -INF, used_at = -INF,
+    ahead = 0, latest = now}
   records['meta'] = meta
   begin_epoch(knows)
 elseif knows and ((ask.epoch == meta.epoch and ask.seq > meta.seq) or (ask.epoch ~= meta.epoch and ask.epoch ~= meta.was)) then
@@ -287,6 +299,10 @@ local function nodes()
 end
 
 local function reply(out)
+  if next(changed) or now >= meta.latest + LATEST_SECONDS then
+    meta.latest = math.max(meta.latest, now)
+    touch('meta')
+  end
   for field in pairs(changed) do redis.call('HSET', LEDGER, field, cmsgpack.pack(records[field])) end
   for _, key in ipairs({LEDGER, LEASES, EXPIRIES, WAITING}) do redis.call('PEXPIRE', key, KEEP_MS) end
   local view = {}
