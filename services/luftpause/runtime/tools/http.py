@@ -2,15 +2,26 @@
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, Final, cast
 
 import httpx2
+import orjson
 from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
 from luftpause.kit.config import UpstreamConfig
 from luftpause.runtime.json_bytes import SurrogateMender
 
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS: Final = 10.0
+# Usual servers (uvicorn, Node) close what was idle for 5 s: a call that was just sent is lost, and nobody can tell whether it happened.
+KEPT_SECONDS: Final = 2.0
+
+# Codes of errors that no server sent: what became of one message.
+UNREACHED: Final = -32090  # there is no connection to be had, so it did not happen
+UNANSWERED: Final = -32091  # nor this time, but perhaps the server is only busy
+BROKEN: Final = -32092  # it was sent, or part of it
+HANDSHAKE: Final = frozenset({"initialize", "server/discover"})
+MADE_HERE: Final = "luftpause.made_here"
 
 
 class Refusals:
@@ -21,7 +32,38 @@ class Refusals:
 
     async def __call__(self, response: httpx2.Response) -> None:
         if response.request.method == "POST":  # not having a GET stream is no refusal
-            self.status = response.status_code if response.status_code >= 400 else 0
+            self.status = response.status_code if response.status_code >= 400 and MADE_HERE not in response.extensions else 0
+
+
+class Alone(httpx2.AsyncBaseTransport):
+    """The SDK would end a connection, with all calls on it, over one message that finds no server or whose socket breaks.
+
+    Here that message alone is answered with an error. A handshake that fails ends what it was to begin.
+    """
+
+    def __init__(self, transport: httpx2.AsyncBaseTransport) -> None:
+        self._transport = transport
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            return await self._transport.handle_async_request(request)
+        except httpx2.TransportError as error:
+            if request.method != "POST":
+                raise
+            message = cast("dict[str, Any]", orjson.loads(request.content))
+            if message.get("method") in HANDSHAKE:
+                raise
+            answer = {"jsonrpc": "2.0", "id": message.get("id"), "error": dict(zip(("code", "message"), _what_broke(error), strict=True))}
+            return httpx2.Response(502, json=answer, extensions={MADE_HERE: True})
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+
+def _what_broke(error: httpx2.TransportError) -> tuple[int, str]:
+    if isinstance(error, httpx2.ConnectTimeout):
+        return UNANSWERED, f"no connection within {CONNECT_SECONDS:g} s"
+    return UNREACHED if isinstance(error, httpx2.ConnectError) else BROKEN, str(error) or type(error).__name__
 
 
 class Mending(httpx2.AsyncBaseTransport):
@@ -47,8 +89,11 @@ class _Mended(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         mender = SurrogateMender()
-        async for chunk in self._stream:
-            yield mender.feed(chunk)
+        try:
+            async for chunk in self._stream:
+                yield mender.feed(chunk)
+        except httpx2.TransportError as error:  # which the SDK takes for the end of everything
+            raise httpx2.StreamError("the connection broke in the middle of the answer; the call may have happened all the same") from error
         yield mender.end()
 
     async def aclose(self) -> None:
@@ -59,13 +104,13 @@ class _Mended(httpx2.AsyncByteStream):
 async def connect(url: str, config: UpstreamConfig, refusals: Refusals) -> AsyncGenerator[TransportStreams]:
     """Streams to the server. Nothing is sent yet. Redirects are followed within the configured origin only."""
     # As many stay open as there may be calls: else most calls of a crowd open a connection of their own.
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=config.calls_max)
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=config.calls_max, keepalive_expiry=KEPT_SECONDS)
     client = httpx2.AsyncClient(
         headers={"accept-encoding": "identity", **config.headers},  # what is packed can't be mended
         timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),  # calls have their own time-out, streams may be silent
         trust_env=False,  # proxies of the environment are not for local services
         event_hooks={"response": [refusals]},
-        transport=Mending(httpx2.AsyncHTTPTransport(limits=limits, trust_env=False)),
+        transport=Mending(Alone(httpx2.AsyncHTTPTransport(limits=limits, trust_env=False))),
     )
     async with client, streamable_http_client(url, http_client=client, max_sse_event_size=None) as streams:
         yield streams

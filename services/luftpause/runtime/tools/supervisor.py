@@ -124,10 +124,13 @@ class Supervisor:
             raise _SessionGoneError
         if code == types.REQUEST_TIMEOUT:
             return _failed(f"{tool} gave no answer within {self._seconds_max:g} s; it may have happened all the same")
-        if code == types.CONNECTION_CLOSED:
+        if code == types.CONNECTION_CLOSED and self._config.command:
             self._lose(client, "the connection was lost")
-            return _failed(f"the connection to the tool server {self.name} was lost during {tool}; it may have happened all the same")
         self._stale.set()  # is it still there?
+        if code in {types.CONNECTION_CLOSED, http.BROKEN}:
+            return _failed(f"the connection to the tool server {self.name} was lost during {tool}; it may have happened all the same")
+        if code in {http.UNREACHED, http.UNANSWERED}:
+            return _failed(f"the tool server {self.name} could not be reached ({printable(message)}); {tool} did not happen")
         if self._refusals.status in {401, 403}:
             return _failed(f"the tool server {self.name} refused with status {self._refusals.status}; see its headers in the configuration")
         return _failed(cut(printable(message or f"{tool} failed with code {code}"), self._chars_max))
@@ -210,9 +213,9 @@ class Supervisor:
     async def _check(self, client: Client) -> None:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                tools = await _list_tools(client)
+                tools = await _list_tools_anew(client)
         except (TimeoutError, MCPError) as error:
-            silent = isinstance(error, TimeoutError) or error.error.code == types.REQUEST_TIMEOUT
+            silent = isinstance(error, TimeoutError) or error.error.code in {types.REQUEST_TIMEOUT, http.UNANSWERED}
             if silent and self._calls:  # a server that does one thing at a time is busy, not dead
                 return
             raise
@@ -292,6 +295,16 @@ class _Transport:
 
     async def __aexit__(self, *error: object) -> bool | None:
         return await self._streams.__aexit__(*cast("Any", error))
+
+
+async def _list_tools_anew(client: Client) -> tuple[types.Tool, ...]:
+    """Once more where the socket broke: one of many may, at a server that lives."""
+    try:
+        return await _list_tools(client)
+    except MCPError as error:
+        if error.error.code != http.BROKEN:
+            raise
+    return await _list_tools(client)
 
 
 async def _list_tools(client: Client) -> tuple[types.Tool, ...]:
