@@ -5,7 +5,7 @@ a given part of the runs is held. As `decide` is pure, the same log is replayed 
 what other programs on the machine cost is left out. The figure of an event with placements is divided by 1 + placements. Garbage is
 collected as in production; "whole passes" are the quietest pass as it was, with its collections. All of it is CPU time of this thread.
 
-    luftpause bench decide_cost [--runs 100 1000 10000 100000] [--held 0.1] [--json]
+    luftpause bench decide_cost [--policy guard] [--runs 100 1000 10000 100000] [--held 0.1] [--json]
 """
 
 import argparse
@@ -36,12 +36,16 @@ from luftpause.scheduler.core.events import (
     TurnFinished,
     TurnRequested,
     TurnStarted,
+    Usage,
 )  # fmt: skip
 from luftpause.scheduler.core.model import State, TurnPhase
+from luftpause.scheduler.core.policies import POLICIES
 from luftpause.scheduler.core.settings import Settings
 
 REPLICAS = 8
 ANSWER_SECONDS, TOOL_SECONDS = 4.0, 1.0
+PROMPT_TOKENS, ANSWER_TOKENS = 600, 64
+CACHED_TOKENS_FIRST, CACHED_TOKENS_LATER = 300, 560  # of a run's prompts
 PROBE_SECONDS = 2.0
 ROUNDS, EVENTS_PER_ROUND = 2, 6  # of each run before the measurement
 
@@ -49,18 +53,21 @@ ROUNDS, EVENTS_PER_ROUND = 2, 6  # of each run before the measurement
 class Loop:
     """Runs that come back for ever; `clock` holds what happens next."""
 
-    def __init__(self, runs: int, held: float, callers: int, seed: int) -> None:
+    def __init__(self, runs: int, held: float, callers: int, seed: int, policy: str = "original") -> None:
         self.random = random.Random(seed)
         self.callers = callers
         # Per replica so many turns in flight that the rest of the active runs is held.
         self.cap = max(1, int(runs * (1 - held) * ANSWER_SECONDS / (ANSWER_SECONDS + TOOL_SECONDS) / REPLICAS))
         specs = tuple(ReplicaSpec(f"replica-{n}", f"http://replica-{n}", models=("m",)) for n in range(REPLICAS))
-        self.state: State = initial(Settings(start_grace_seconds=0.0), specs, 0.0)
+        self.state: State = initial(Settings(policy=policy, start_grace_seconds=0.0), specs, 0.0)
+        # Engines have room for twice the prefixes of all runs.
+        self.load = Load(self.cap, 1, kv_tokens=2 * (PROMPT_TOKENS + ANSWER_TOKENS) * runs // REPLICAS)
+        self.answered: set[int] = set()  # runs
         self.serial = 0
         self.clock: list[tuple[float, int, Event]] = []
         self.run_of: dict[str, tuple[int, TurnClass]] = {}
         for n in range(REPLICAS):
-            self.at(0.001, ReplicaProbed(0.001, f"replica-{n}", ProbeOutcome.OK, Load(self.cap, 1)))
+            self.at(0.001, ReplicaProbed(0.001, f"replica-{n}", ProbeOutcome.OK, self.load))
         for run in range(runs):
             turn_class = TurnClass.BATCH if run % 4 else TurnClass.INTERACTIVE
             self.ask(self.random.uniform(0.01, ANSWER_SECONDS), run, turn_class, ())
@@ -87,6 +94,7 @@ class Loop:
             tool_call_ids=ids,
             head_digest=digest,
             body_hash=digest,
+            body_bytes=4 * PROMPT_TOKENS,
         )
         self.at(when, event)
 
@@ -109,7 +117,13 @@ class Loop:
         self.at(when + 0.001, TurnStarted(when + 0.001, "dataplane", turn, 1))
         self.at(first, FirstToken(first, "dataplane", turn))
         self.at(last, ToolCallSeen(last, "dataplane", turn, ids))
-        self.at(last + 0.01, TurnFinished(last + 0.01, "dataplane", turn, 1, "tool_calls", paused=True, tool_call_ids=ids))
+        run, _ = self.run_of[turn]
+        usage = Usage(PROMPT_TOKENS, ANSWER_TOKENS, CACHED_TOKENS_LATER if run in self.answered else CACHED_TOKENS_FIRST)
+        self.answered.add(run)
+        self.at(
+            last + 0.01,
+            TurnFinished(last + 0.01, "dataplane", turn, 1, "tool_calls", usage=usage, paused=True, tool_call_ids=ids, tools=("search",)),
+        )
 
     def follow(self, when: float, event: Event) -> None:
         if isinstance(event, TurnFinished):
@@ -117,7 +131,7 @@ class Loop:
             self.ask(when + self.random.expovariate(1 / TOOL_SECONDS), run, turn_class, event.tool_call_ids)
         elif isinstance(event, ReplicaProbed):
             again = when + PROBE_SECONDS
-            self.at(again, ReplicaProbed(again, event.replica, ProbeOutcome.OK, Load(self.cap, 1)))
+            self.at(again, ReplicaProbed(again, event.replica, ProbeOutcome.OK, self.load))
 
 
 class Cost(Struct, frozen=True):
@@ -155,8 +169,8 @@ class Weight(Struct, frozen=True):
 # ---- time -------------------------------------------------------------------------------------------------------
 
 
-def measure(runs: int, held: float, callers: int, events: int, passes: int, seed: int) -> Measured:
-    loop = Loop(runs, held, callers, seed)
+def measure(runs: int, held: float, callers: int, events: int, passes: int, seed: int, policy: str) -> Measured:
+    loop = Loop(runs, held, callers, seed, policy)
     for _ in range(runs * ROUNDS * EVENTS_PER_ROUND):
         loop.step()
     start = loop.state
@@ -276,6 +290,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="luftpause bench decide_cost", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--policy", choices=sorted(POLICIES), default="guard")
     parser.add_argument("--runs", type=int, nargs="+", default=[100, 1_000, 10_000, 100_000])
     parser.add_argument("--held", type=float, default=0.1, help="part of the runs that is held, about")
     parser.add_argument("--callers", type=int, default=200)
@@ -285,7 +300,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--memory-runs", type=int, default=10_000, help="weigh the state at so many runs")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args(arguments)
-    found = [measure(runs, options.held, options.callers, options.events, options.passes, options.seed) for runs in options.runs]
+    found = [
+        measure(runs, options.held, options.callers, options.events, options.passes, options.seed, options.policy) for runs in options.runs
+    ]
     weight = weigh(options.memory_runs, options.callers)
     if options.json:
         print(json.dumps({"costs_microseconds": to_builtins(found), "memory": to_builtins(weight)}, indent=2))

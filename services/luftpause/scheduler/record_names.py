@@ -16,7 +16,7 @@ import msgspec
 from immutables import Map
 from msgspec import Struct
 
-from luftpause.scheduler.core.fifo import Fifo
+from luftpause.scheduler.core.fifo import Fifo, fifo
 from luftpause.scheduler.core.identity import says_nothing
 from luftpause.scheduler.core.settings import EVERYBODY_ELSE
 from luftpause.scheduler.core.sorted_set import SortedSet, sorted_set
@@ -111,10 +111,7 @@ class Names:
 
     def queue_of_lanes(self, value: "Fifo[Any]") -> "Fifo[Any]":
         """(anything, lane), in the order in which they came."""
-        hidden: Fifo[Any] = Fifo()
-        for first, lane in value:
-            hidden = hidden.append((first, self.lane(lane)))
-        return hidden
+        return fifo([(first, self.lane(lane)) for first, lane in value])
 
     def waiters(self, value: "SortedSet[Any]") -> "SortedSet[Any]":
         """(arrival, turn, lane, class), sorted."""

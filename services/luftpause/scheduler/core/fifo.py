@@ -4,7 +4,7 @@ Items stay in the order in which they came, in chunks; a new one copies the newe
 as much as in a sorted set: whoever keeps a queue can tell which items count no more, and makes it anew when they are many.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Generic, TypeVar
 
@@ -44,3 +44,10 @@ class Fifo(Struct, Generic[T], frozen=True, gc=False):
                 return Fifo((chunk[count:], *self.full[number + 1 :]), self.newest, size)
             count -= len(chunk)
         return Fifo((), self.newest[count:], size)
+
+
+def fifo(items: Sequence[T]) -> Fifo[T]:
+    """These, oldest first."""
+    whole = (len(items) - 1) // CHUNK * CHUNK  # the newest chunk is not empty if there is any
+    full = tuple([tuple(items[at : at + CHUNK]) for at in range(0, whole, CHUNK)])
+    return Fifo(full, tuple(items[max(0, whole) :]), len(items))

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.fifo import Fifo
+from luftpause.scheduler.core.fifo import fifo
 from luftpause.scheduler.core.guard_model import Engine, Lane, Paused, Prefix
 
 RUNNING_SHARE = 0.5  # of its answer a turn in flight has got, on average
-GONE_KEPT = 64  # so many more may stand in the order of an engine's prefixes than are there
+GONE_KEPT = 256  # so many more may stand in the order of an engine's prefixes than are there
 PREFIXES_MAX = 20_000  # of one engine: runs whose prompts are all shared and whose answers are short take next to no memory there, but here
 
 
@@ -108,11 +108,8 @@ def oldest_first(engine: Engine) -> Iterator[tuple[Lane, Prefix]]:
 
 
 def _tidied(engine: Engine) -> Engine:
-    """The order without those that are there no more: as many as are, so that this is a few steps per prefix that was ever put."""
-    order: Fifo[tuple[int, Lane]] = Fifo()
-    for lane, prefix in oldest_first(engine):
-        order = order.append((prefix.number, lane))
-    return replace(engine, order=order)
+    """The order without those that are there no more: a step per prefix that is, after at least as many have gone."""
+    return replace(engine, order=fifo(sorted([(prefix.number, lane) for lane, prefix in engine.prefixes.items()])))
 
 
 def _counted(paused: tuple[Paused, Paused], coming: int, runs: int, tokens: float) -> tuple[Paused, Paused]:

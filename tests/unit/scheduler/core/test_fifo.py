@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from luftpause.scheduler.core.fifo import CHUNK, Fifo
+from luftpause.scheduler.core.fifo import CHUNK, Fifo, fifo
 
 
 @given(st.lists(st.integers(-2 * CHUNK, 3 * CHUNK), max_size=40))
@@ -24,4 +24,6 @@ def test_it_holds_what_came_in_that_order_without_what_was_dropped(changes: list
         assert list(ours) == model
         assert (len(ours), bool(ours)) == (len(model), bool(model))
         assert list(before) == was, "an old version changed"
-    assert all(0 < len(chunk) <= CHUNK for chunk in ours.full)
+        assert list(fifo(model)) == model
+    assert all(0 < len(chunk) <= CHUNK for queue in (ours, fifo(model)) for chunk in queue.full)
+    assert list(fifo(model).append(0).without_first(1)) == [*model, 0][1:]
