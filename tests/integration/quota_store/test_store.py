@@ -5,6 +5,7 @@ import secrets
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec import msgpack
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
@@ -12,6 +13,7 @@ from luftpause.scheduler.governor.store.port import (
     Answer,
     Asked,
     Enable,
+    Hint,
     Kept,
     Left,
     Named,
@@ -217,6 +219,10 @@ async def test_others_hear_of_a_block(store: RedisStore, node: Asker, redis: Red
     try:
         while not await client.pubsub_numpat():
             await asyncio.sleep(0.02)
+        for garbage in (b"", b"\xff\xfe", b"hello", msgpack.encode({"what": 5}), msgpack.encode([1])):
+            await client.publish(f"{store._prefix}:{{t}}:ledger:events", garbage)
+            assert await asyncio.wait_for(heard, 10) == Hint("t"), "what nobody can read is a hint to look"
+            heard = asyncio.ensure_future(anext(hints))
         await node.ask(Report(node="", want="w", fence=grant.fence, outcome="limited", wait_seconds=5.0))
         hint = await asyncio.wait_for(heard, 10)
         assert (hint.target, hint.what, hint.node) == ("t", "blocked", "n")

@@ -55,6 +55,15 @@ _NO_ANSWER: Final = (TimeoutError, RedisError, OSError, msgspec.DecodeError)
 _HINT: Final = msgspec.msgpack.Decoder(HintBody)
 
 
+def _hint(target: str, data: bytes) -> Hint:
+    """Whoever shares the server may say anything there; what can't be read is a hint to look."""
+    try:
+        body = _HINT.decode(data)
+    except msgspec.DecodeError:
+        body = HintBody()
+    return Hint(target, body.what, body.seconds, body.node)
+
+
 @cache
 def script(question: type[Asked]) -> Script:
     """What a server runs for a question: the common part, then its own."""
@@ -117,10 +126,8 @@ class RedisStore:
                     await subscription.psubscribe(f"{before}*{after}")
                     async for message in cast("AsyncIterator[dict[str, Any]]", subscription.listen()):
                         if message["type"] == "pmessage":
-                            body = _HINT.decode(message["data"])
                             channel: bytes = message["channel"]
-                            target = channel.decode().removeprefix(before).removesuffix(after)
-                            yield Hint(target, body.what, body.seconds, body.node)
+                            yield _hint(channel.decode(errors="replace").removeprefix(before).removesuffix(after), message["data"])
             except (RedisError, OSError):
                 await asyncio.sleep(HINT_RETRY_SECONDS)
                 yield Hint()
