@@ -30,15 +30,13 @@ class QuotaWatch:
             await asyncio.sleep(LOOK_SECONDS)
 
     def look(self) -> None:
-        now = self._governor.now
+        now, was, self._lights = self._governor.now, self._lights, {}
         for target in self._governor.state.targets.values():
             for name, scope in target.scopes.items():
-                light = ledger.light(ledger.roll(scope, now), now).value
-                key = target.spec.name, name
-                was = self._lights.get(key, "green")
+                key, light = (target.spec.name, name), ledger.light(ledger.roll(scope, now), now).value
                 self._lights[key] = light
-                if light != was:
-                    log.info("traffic light", target=key[0], scope=name, light=light, was=was)
+                if light != (before := was.get(key, "green")):
+                    log.info("traffic light", target=key[0], scope=name, light=light, was=before)
 
     def _heard(self, decision: Decision) -> None:
         match decision:

@@ -234,6 +234,11 @@ def is_limit_doubtful(scope: Scope, now: float) -> bool:
     return told and now - scope.told_at >= min(scope.spec.window_seconds, TOLD_SECONDS_MAX)
 
 
+def heard_at(scope: Scope) -> float:
+    """When somebody told of it last."""
+    return max(scope.told_at, scope.sample_at)
+
+
 def forgotten(scope: Scope, now: float) -> Scope:
     """Without what a provider has told. What was counted here, where it tells nothing, stays."""
     ends_late = now + scope.spec.window_seconds + NEAR < scope.reset_at < inf

@@ -16,6 +16,8 @@ from luftpause.scheduler.quota.samples import WITHOUT_NAME, Sample
 from luftpause.scheduler.quota.specs import ScopeSpec
 from luftpause.scheduler.quota.wishes import earn_retry, fit_waiters, known
 
+UNHEARD_WINDOWS = 10  # after so many a learned limit that is told no more may go
+
 
 def expire(d: Draft, lease: Lease) -> None:
     """Whoever vanished may have called: what it had counts as used unless the provider has told the rest since."""
@@ -158,11 +160,22 @@ def _sample(d: Draft, samples: tuple[Sample, ...], granted: float) -> set[str]:
 
 
 def _appeared(d: Draft, sample: Sample) -> bool:
-    if d.spec.learns is None or sum(scope.origin is not Origin.CONFIGURED for scope in d.scopes.values()) >= d.settings.learned_max:
+    scope = learning.appears(d.spec.learns, sample, d.now) if d.spec.learns is not None else None
+    if scope is None or not _has_room(d):
         return False
-    scope = learning.appears(d.spec.learns, sample, d.now)
-    if scope is not None:
-        out = sum(units for lease in d.leases.values() for name, units in lease.cost if name == sample.scope)  # of one that was forgotten
-        d.scopes[sample.scope] = replace(scope, out=out)
-        fit_waiters(d)
-    return scope is not None
+    out = sum(units for lease in d.leases.values() for name, units in lease.cost if name == sample.scope)  # of one that was forgotten
+    d.scopes[sample.scope] = replace(scope, out=out)
+    fit_waiters(d)
+    return True
+
+
+def _has_room(d: Draft) -> bool:
+    """For one more learned scope: where all are taken, one that nobody has told for long makes way. Some name each answer's anew."""
+    learned = [scope for scope in d.scopes.values() if scope.origin is not Origin.CONFIGURED]
+    if len(learned) < d.settings.learned_max:
+        return True
+    oldest = min(learned, key=ledger.heard_at)
+    if d.now - ledger.heard_at(oldest) < max(ledger.TOLD_SECONDS_MAX, UNHEARD_WINDOWS * oldest.spec.window_seconds):
+        return False
+    del d.scopes[oldest.spec.name]
+    return True

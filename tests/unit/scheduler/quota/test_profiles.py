@@ -144,6 +144,24 @@ def test_a_target_learns_so_many_scopes_and_no_more() -> None:
     assert Settings().learned_max == 32
 
 
+def test_where_all_learned_limits_are_taken_one_that_is_told_no_more_makes_way() -> None:
+    d = Desk(learned_max=3)
+    d.send(TargetConfigured(0.0, target_spec("t", "auto")))
+    for name in ("one", "two", "three"):
+        d.send(LimitsObserved(d.now, "t", (Sample(name, 10.0, 5.0, 60.0),)))
+    d.until(86_399.0)
+    d.send(LimitsObserved(d.now, "t", (Sample("one", 10.0, 5.0, 60.0), Sample("four", 10.0, 5.0, 60.0))))
+    assert set(d.target.scopes) == {"one", "two", "three"}, "they were told within a day"
+    d.want("w", 0, requests=1)
+    d.until(86_401.0)
+    d.send(LimitsObserved(d.now, "t", (Sample("four", 10.0, 5.0, 60.0),)))
+    assert set(d.target.scopes) == {"one", "three", "four"}
+    d.report("w")
+    d.send(LimitsObserved(d.now, "t", (Sample("two", 10.0, 5.0, 60.0),)))
+    assert set(d.target.scopes) == {"one", "two", "four"}
+    assert d.scope("two").out == 0
+
+
 def test_what_was_learned_stays_when_the_limits_are_configured_anew_and_goes_when_nothing_may_be_learned() -> None:
     d = desk("openai")
     d.send(LimitsObserved(0.0, "t", (Sample("requests", 500.0, 10.0, 58.8), Sample("tokens", 900.0, 40.0, 57.3))))
