@@ -22,6 +22,8 @@ def recount_guard(state: State) -> None:
         assert _same(engine.prompts, sum(each.prompt for each in mine)), name
         assert _same(engine.answers, sum(each.answer for each in mine)), name
         _prefixes(engine)
+        for lane, prefix in engine.prefixes.items():
+            assert prefix.coming < 0 or (lane in g.lanes and g.lanes[lane].replica == name), f"nobody will come back for {lane} at {name}"
     _lanes(state, g, Counter(each.lane for each in g.flying.values()), Counter(lane_of_turn(turn) for turn in held))
     _flows(state, g, held)
 

@@ -191,6 +191,8 @@ def ended(facts: Facts, turn: Turn, finished: TurnFinished | None) -> Learned:
         engine = put(engine, lane, number, max(0.0, context - engine.shared), coming)
     g = replace(g, flying=g.flying.delete(turn.id), number=number)
     g = _rests(facts, g, lane, replace(account, in_flight=account.in_flight - 1, context=context), paused_by)
+    if finished is None and lane not in g.lanes:
+        engine = left_behind(engine, lane)
     return told(_with_engine(facts, g, name, _judged(facts, g, engine)))
 
 

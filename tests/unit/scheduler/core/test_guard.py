@@ -20,7 +20,9 @@ from luftpause.scheduler.core.events import (
     Resync,
     ReturnReason,
     Tick,
+    TurnAbandoned,
     TurnClass,
+    TurnFailed,
     TurnFinished,
     TurnRequested,
     TurnReturned,
@@ -253,6 +255,22 @@ def test_a_run_whose_prefix_is_there_passes_although_another_is_protected() -> N
     assert isinstance(stranger, Held)
     assert stranger.reason is HoldReason.PROTECT
     assert isinstance(core.ask("a.1", tokens=1100), Place)
+
+
+def test_a_run_that_ends_without_an_answer_leaves_no_prefix_that_somebody_will_come_back_for() -> None:
+    """It had paused, was asked for again, and that turn was given up while it was held."""
+    core = Core()
+    core.ask("a.0")
+    core.ask("a.1")
+    core.end("a.0")
+    assert isinstance(core.ask("a.2", tokens=3000), Held)
+    core.tell(TurnAbandoned(core.now, "d", "a.2", 1))
+    assert core.state.policy_state.engines["a"].paused[BATCH].runs == 1
+    core.tell(TurnFailed(core.now, "d", "a.1", 1, "engine_error"))
+    g: Guarded = core.state.policy_state
+    assert not g.lanes
+    assert [prefix.coming for prefix in g.engines["a"].prefixes.values()] == [-1]
+    assert g.engines["a"].paused[BATCH].runs == 0
 
 
 def test_what_an_ended_run_left_protects_nobody() -> None:
