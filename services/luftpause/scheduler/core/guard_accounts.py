@@ -46,7 +46,7 @@ def waits(facts: Facts, turn: Turn, by: int) -> Learned:
     account = g.lanes.get(lane)
     flow = g.flows.get(turn.flow, NOBODY)
     entry = (turn.arrived, turn.id, lane, int(turn.turn_class))
-    g = waits_in_flow(facts, g, turn.flow, flow.waiting.add(entry) if by > 0 else flow.waiting.remove(entry))
+    g = waits_in_flow(facts, g, turn.flow, flow, flow.waiting.add(entry) if by > 0 else flow.waiting.remove(entry))
     if account is None:
         return told(g)
     paused_at = account.paused_at
@@ -130,14 +130,14 @@ def _resident(facts: Facts, g: Guarded, account: LaneAccount, flow: str, turn_cl
             return g
         g = _one_less(facts, g, account)
     there = g.flows.get(flow, NOBODY)
-    return with_flow(facts, g, flow, replace(there, resident=there.resident + 1, batch=there.batch + turn_class))
+    return with_flow(facts, g, flow, there, replace(there, resident=there.resident + 1, batch=there.batch + turn_class))
 
 
 def _one_less(facts: Facts, g: Guarded, account: LaneAccount) -> Guarded:
     """A resident run is one no more. The account is the caller's affair."""
     flow = g.flows.get(account.flow, NOBODY)
-    flow = replace(flow, resident=flow.resident - 1, batch=flow.batch - account.turn_class)
-    return with_flow(facts, g, account.flow, flow)
+    less = replace(flow, resident=flow.resident - 1, batch=flow.batch - account.turn_class)
+    return with_flow(facts, g, account.flow, flow, less)
 
 
 def _with_engine(facts: Facts, g: Guarded, name: str, engine: Engine) -> Guarded:

@@ -145,17 +145,16 @@ def worth(engine: Engine, seconds: float, bias: float, *, holding: bool) -> bool
 
 def with_usage(engine: Engine, flying: Flying, usage: Usage, now: float) -> Engine:
     """What the engine counted, and what that says about its KV memory where the shadow expected something else."""
-    engine = replace(engine, context=engine.context.add(usage.prompt + usage.completion), prompt=engine.prompt.add(usage.prompt))
-    if usage.cached is None:
-        return engine
-    if not flying.words[1]:
+    context, prompt = engine.context.add(usage.prompt + usage.completion), engine.prompt.add(usage.prompt)
+    if usage.cached is not None and not flying.words[1]:
         firsts = (*engine.firsts[1 - FIRSTS_KEPT :], float(usage.cached))
-        return replace(engine, firsts=firsts, shared=sorted(firsts)[len(firsts) // 4])
+        return replace(engine, context=context, prompt=prompt, firsts=firsts, shared=sorted(firsts)[len(firsts) // 4])
+    engine = replace(engine, context=context, prompt=prompt)
+    if usage.cached is None or not engine.kv:
+        return engine
     shared = engine.shared
     own = max(1.0, usage.prompt - shared)
     said, got = min(flying.said, own), max(0.0, usage.cached - shared)
-    if not engine.kv:
-        return engine
     return _surprised(engine, own, said, got, now if flying.placed >= engine.lowered_at else None)
 
 
@@ -171,6 +170,8 @@ def _surprised(engine: Engine, own: float, said: float, got: float, now: float |
         kv *= CREEP if engine.kv_reported or surprised else RUSH
     if engine.kv_reported:
         kv = min(kv, engine.kv_reported)
+    if kv == engine.kv and lowered_at == engine.lowered_at:
+        return engine
     return replace(engine, kv=kv, surprised=surprised, lowered_at=lowered_at)
 
 

@@ -34,21 +34,19 @@ def place_in_flow(facts: Facts, turn: Turn) -> PlaceInFlow:
     return (run.born if run is not None else turn.arrived, turn.arrived, facts.serial)
 
 
-def waits_in_flow(facts: Facts, g: Guarded, name: str, waiting: SortedSet[Waiter]) -> Guarded:
-    """These turns wait there now. How far the flow has moved up is the oldest one's affair."""
-    flow = g.flows.get(name, NOBODY)
-    if flow.waiting and waiting and flow.waiting.first() == waiting.first():
-        return with_flow(facts, g, name, replace(flow, waiting=waiting))
-    if flow.waiting:
-        g = replace(g, steps=g.steps.remove((flow.step_at, name)))
-    flow = replace(flow, waiting=waiting, moved_up=0)
-    if not waiting:
-        return with_flow(facts, g, name, flow)
+def waits_in_flow(facts: Facts, g: Guarded, name: str, before: FlowAccount, waiting: SortedSet[Waiter]) -> Guarded:
+    """These turns wait there now, `before` was so until now. How far the flow has moved up is the oldest one's affair."""
+    if before.waiting.size and waiting.size and before.waiting.first() == waiting.first():
+        return with_flow(facts, g, name, before, replace(before, waiting=waiting))
+    steps = g.steps.remove((before.step_at, name)) if before.waiting.size else g.steps
+    flow = replace(before, waiting=waiting, moved_up=0)
+    if not waiting.size:
+        return with_flow(facts, replace(g, steps=steps), name, before, flow)
     arrived, _, _, turn_class = waiting.first()
     seconds = _step_seconds(g, turn_class)
-    steps = floor(max(0.0, facts.now - arrived) / seconds)
-    flow = replace(flow, moved_up=steps, step_at=max(facts.now, arrived + (steps + 1) * seconds))
-    return with_flow(facts, replace(g, steps=g.steps.add((flow.step_at, name))), name, flow)
+    moved_up = floor(max(0.0, facts.now - arrived) / seconds)
+    flow = replace(flow, moved_up=moved_up, step_at=max(facts.now, arrived + (moved_up + 1) * seconds))
+    return with_flow(facts, replace(g, steps=steps.add((flow.step_at, name))), name, before, flow)
 
 
 def _step_seconds(g: Guarded, turn_class: int) -> float:
@@ -74,18 +72,16 @@ def _moved_up(facts: Facts, g: Guarded, name: str) -> Guarded:
     return replace(g, steps=steps, flows=g.flows.set(name, replace(flow, moved_up=flow.moved_up + 1, step_at=step_at)))
 
 
-def with_flow(facts: Facts, g: Guarded, name: str, flow: FlowAccount) -> Guarded:
-    """Its residents matter to the core while anybody waits."""
-    before = g.flows.get(name)
-    resident, batch = (before.resident, before.batch) if before is not None else (0, 0)
+def with_flow(facts: Facts, g: Guarded, name: str, before: FlowAccount, flow: FlowAccount) -> Guarded:
+    """What becomes of `before`, which is NOBODY where the flow was not known. Its residents matter to the core while anybody waits."""
     flows, touched, batch_flows = g.flows, g.touched, g.batch_flows
-    if facts.held and flow.resident != resident and name not in touched:
+    if facts.held and flow.resident != before.resident and name not in touched:
         touched = (*touched, name)
-    if (flow.batch > 0) is not (batch > 0):
+    if (flow.batch > 0) is not (before.batch > 0):
         batch_flows += 1 if flow.batch else -1
-    if flow.resident or flow.waiting:
+    if flow.resident or flow.waiting.size:
         flows = flows.set(name, flow)
-    elif before is not None:
+    elif before is not NOBODY:
         flows = flows.delete(name)
     return replace(g, flows=flows, touched=touched, batch_flows=batch_flows)
 
