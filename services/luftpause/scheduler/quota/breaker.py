@@ -46,11 +46,17 @@ def _disable(d: Draft, wait_seconds: float | None) -> None:
 
 
 def _shrink(d: Draft, event: AnswerReported) -> None:
-    """Too many at once: one less than were in flight, or what the provider states. Nothing to wait for."""
+    """
+    Too many at once: one less than were in flight, or what the provider states. Nothing to wait for but their ends.
+
+    If there was none beside it others use the account, and whoever goes at once goes again and again.
+    """
     stated = [sample.limit for sample in event.samples if sample.limit and "concurrent" in sample.scope.lower()]
     known = min(stated, default=d.breaker.in_flight_stated)
     most = max(1.0, min(d.breaker.in_flight_max, flying(d), known))  # those in flight now are one less than when it was refused
     d.breaker = replace(d.breaker, in_flight_max=most, in_flight_stated=known, risen_at=d.now)
+    if not flying(d):
+        _open(d, max(event.wait_seconds or 0.0, d.settings.capacity_seconds))
 
 
 def _blocked(d: Draft, lease: Lease, event: AnswerReported) -> None:

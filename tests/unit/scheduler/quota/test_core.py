@@ -347,6 +347,22 @@ def test_five_refused_of_ten_at_once_leave_five() -> None:
     assert desk.granted(desk.report("w9")) == ["one-more"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [(LimitKind.CONCURRENCY, 49), (LimitKind.CAPACITY, 49), (LimitKind.PRIMARY, 8), (LimitKind.SECONDARY, 1), (None, 8)],
+)
+def test_a_call_that_is_refused_whenever_it_is_alone_does_not_go_again_at_once(kind: LimitKind | None, most: int) -> None:
+    desk = Desk(ScopeSpec("req", "fixed", 5_000, 3_600))
+    calls, granted = 0, desk.granted(desk.want("w0", 0))
+    while desk.now < 60.0:
+        while granted and calls <= most:
+            calls += 1
+            told = desk.limited(granted[0], None, kind)
+            granted = desk.granted([*told, *desk.want(f"w{calls}", 0)])
+        granted = desk.granted(desk.until(desk.now + 0.05))
+    assert 1 <= calls <= most, "a second and a quarter between two of a full provider, ever more else"
+
+
 def test_a_full_provider_is_asked_again_soon_and_nobody_is_blamed() -> None:
     desk = Desk(ScopeSpec("req", "fixed", 5_000, 3_600))
     desk.want("a")
