@@ -16,7 +16,7 @@ class Wire:
         self.cut_at = self.cut_answer = b""
         self.connections = 0  # so far
         self.sent = bytearray()  # by clients
-        self._to_port = to_port
+        self.to_port = to_port
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self._open: set[asyncio.Task[None]] = set()
@@ -42,7 +42,7 @@ class Wire:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with _aborted(writer):
-            back, forth = await asyncio.open_connection("127.0.0.1", self._to_port)
+            back, forth = await asyncio.open_connection("127.0.0.1", self.to_port)
             async with _aborted(forth):
                 ways = [asyncio.create_task(each) for each in (self._up(reader, forth), self._down(back, writer))]
                 try:

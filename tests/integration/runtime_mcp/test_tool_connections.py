@@ -14,7 +14,6 @@ from luftpause.runtime.tools import http
 from luftpause.runtime.tools.toolbox import Tools
 from tests.integration.runtime_mcp.test_toolbox import Bench, until
 from tests.support.cut_wire import Wire, wire
-from tests.support.processes import port_of, running
 
 SAID = "Error: the connection to the tool server up was lost during add; it may have happened all the same"
 
@@ -83,19 +82,20 @@ async def test_a_call_that_finds_no_server_did_not_happen_and_the_server_counts_
         await until(lambda: not tools.servers()[0].connected)
 
 
-async def test_what_was_idle_for_almost_as_long_as_servers_wait_is_not_used_again(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_connections_are_kept_also_after_event_streams_but_not_for_as_long_as_servers_keep_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert http.KEPT_SECONDS < 5  # what uvicorn and Node wait
-    async with running("fake-mcp", "--port", "0", "--lookup-seconds", "0") as server:
+    monkeypatch.setattr(http, "END_SECONDS", 30.0)
+    async with wired("http legacy", tmp_path) as (_, _, first):
         made: list[int] = []
         for seconds in (0.0, 600.0):
             monkeypatch.setattr(http, "KEPT_SECONDS", seconds)
-            async with wire(port_of(server.at["http"])) as cable, behind(cable) as tools:
-                await tools.call("lookup", {"query": "a"})
+            async with wire(first.to_port) as cable, behind(cable) as tools:
+                await tools.call("add", {"a": 1, "b": 1})
                 before = cable.connections
-                for query in "bcd":
-                    assert not (await tools.call("lookup", {"query": query})).failed
+                for number in range(10):
+                    assert await tools.call("add", {"a": number, "b": 1}) == ToolResult(str(number + 1))
                 made.append(cable.connections - before)
-    assert made[0] >= 3
-    assert made[1] == 0
+    assert made[0] >= 10
+    assert made[1] < 5  # a call that comes while the end of the one before is being read takes another one

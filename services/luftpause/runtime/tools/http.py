@@ -1,5 +1,6 @@
 """How does the runtime reach an MCP server over streamable HTTP?"""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Final, cast
@@ -15,6 +16,7 @@ from luftpause.runtime.json_bytes import SurrogateMender
 CONNECT_SECONDS: Final = 10.0
 # Usual servers (uvicorn, Node) close what was idle for 5 s: a call that was just sent is lost, and nobody can tell whether it happened.
 KEPT_SECONDS: Final = 2.0
+END_SECONDS: Final = 0.25  # the end of an answer may take, whose result is here
 
 # Codes of errors that no server sent: what became of one message.
 UNREACHED: Final = -32090  # there is no connection to be had, so it did not happen
@@ -84,19 +86,26 @@ class Mending(httpx2.AsyncBaseTransport):
 
 
 class _Mended(httpx2.AsyncByteStream):
+    """The SDK closes an event stream at its result, while the end is on its way: once that is read, the connection can be kept."""
+
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
+        self._chunks = aiter(stream)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         mender = SurrogateMender()
         try:
-            async for chunk in self._stream:
+            async for chunk in self._chunks:
                 yield mender.feed(chunk)
         except httpx2.TransportError as error:  # which the SDK takes for the end of everything
             raise httpx2.StreamError("the connection broke in the middle of the answer; the call may have happened all the same") from error
         yield mender.end()
 
     async def aclose(self) -> None:
+        with contextlib.suppress(Exception):  # as may be: it is closed then
+            async with asyncio.timeout(END_SECONDS):
+                async for _ in self._chunks:
+                    pass
         await self._stream.aclose()
 
 
