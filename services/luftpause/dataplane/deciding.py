@@ -42,6 +42,7 @@ class Deciding:
         self.handler: Handler | None = None
         self.more = conn.more
         self.keeps = conn.keeps
+        self.half_close_seconds = conn.half_close_seconds
         self.headed = False
 
     def start(self, request: Request) -> None:

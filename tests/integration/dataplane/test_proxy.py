@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from luftpause.dataplane.app import Dataplane
-from luftpause.dataplane.proxy import leg
+from luftpause.dataplane.proxy import call, leg
 from luftpause.dataplane.proxy.leg import KEPT_BYTES_MAX
 from luftpause.kit.quota_port import Granted, NotNow, QuotaUnavailableError, Refused
 from tests.support.plane import Answer, Client, client_of, get, post
@@ -474,8 +474,12 @@ HALF = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf"
 
 
 @pytest.mark.parametrize(("begun", "version"), [(b"", b"1.0"), (HALF, b"1.1")], ids=["before_the_head", "amid_the_answer"])
-async def test_a_client_that_closes_its_side_gives_up_its_lease_while_its_target_hangs(begun: bytes, version: bytes) -> None:
+async def test_a_client_that_closes_its_side_gives_up_its_lease_while_its_target_hangs(
+    begun: bytes, version: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A program that ends sends no more than that, and nothing that could be written tells it from one that reads on."""
+    assert call.HALF_CLOSE_SECONDS_MAX <= 1.5, "within 2 s, with the sweep's 0.25"
+    monkeypatch.setattr(call, "HALF_CLOSE_SECONDS_MAX", 0.1)
     asked = asyncio.Event()
 
     async def behave(talk: Talk) -> None:
@@ -496,7 +500,9 @@ async def test_a_client_that_closes_its_side_gives_up_its_lease_while_its_target
     assert report["status"] is None
 
 
-async def test_a_client_that_closes_its_side_while_it_waits_has_asked_for_nothing() -> None:
+async def test_a_client_that_closes_its_side_while_it_waits_has_asked_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call, "HALF_CLOSE_SECONDS_MAX", 0.1)
+
     async def decide(wish: dict[str, Any]) -> Granted:
         await asyncio.Event().wait()
         raise AssertionError
