@@ -83,6 +83,8 @@ class LocalPort:
             case Grant():
                 return Granted(want, answer.fence, max(0.0, answer.expires - self._governor.now), answer.level)
             case Refuse():
+                if standing is not None:  # the queue may have been full for a moment
+                    self._places.keep((target, want), standing, now, wait)
                 return Refused(answer.code.value, answer.message)
             case _:
                 return answer

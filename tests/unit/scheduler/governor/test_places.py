@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from luftpause.kit.config_governor import GovernorConfig
 from luftpause.kit.quota_port import Granted, NotNow, Refused
@@ -84,6 +85,19 @@ async def test_whoever_was_cut_off_amid_its_poll_goes_back_too() -> None:
         cut.cancel()
         await asyncio.gather(cut, return_exceptions=True)
         await asyncio.sleep(0.5)
+        assert await first_of(port, "later", "early") == "early"
+
+
+@virtual_time
+async def test_a_queue_that_is_full_for_a_moment_costs_no_place() -> None:
+    async with running() as port:
+        await ask(port, "held")
+        await ask(port, "early", 5.0)
+        host = port._governor
+        usual = host.state.settings
+        host.state = replace(host.state, settings=replace(usual, waiters_max=0))
+        assert isinstance(await ask(port, "early", 5.0), Refused)
+        host.state = replace(host.state, settings=usual)
         assert await first_of(port, "later", "early") == "early"
 
 
