@@ -15,9 +15,10 @@ from typing import Final, Self
 
 from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.errors import LuftpauseError
+from luftpause.kit.file_lock import FileLock
 from luftpause.kit.logs import Log
 from luftpause.runtime.core.events import CallStarted, Created, Event, Finished
-from luftpause.runtime.journal_disk import Files, JournalFile, Lock, OsFiles, Reserve
+from luftpause.runtime.journal_disk import Files, JournalFile, OsFiles, Reserve
 from luftpause.runtime.journal_lines import Entry, decode, encode
 from luftpause.runtime.journal_load import Lines, Loaded, lasting, load
 from luftpause.runtime.journal_writer import Job, Need, Write, Writer
@@ -33,7 +34,7 @@ log = Log("runtime")
 class Journal:
     """`open`, then `load` once, then `append` and `compact`, then `close` (which leaving `async with` does)."""
 
-    def __init__(self, state: Path, config: RuntimeConfig, files: Files, lock: Lock) -> None:
+    def __init__(self, state: Path, config: RuntimeConfig, files: Files, lock: FileLock) -> None:
         self._config = config
         self._lock = lock
         self._file = JournalFile(state / FILE, files)
@@ -63,9 +64,16 @@ class Journal:
             ) from error
 
     @staticmethod
-    def claim(state: Path) -> Lock:
+    def claim(state: Path) -> FileLock:
         """Raises LuftpauseError (`state_in_use`) if another runtime has it."""
-        return Lock(state / LOCK)
+
+        def in_use(who: str) -> LuftpauseError:
+            return LuftpauseError(
+                f"another runtime{who} uses the state directory {state}; stop it, or set runtime.state to another directory",
+                code="state_in_use",
+            )
+
+        return FileLock(state / LOCK, in_use)
 
     @property
     def short(self) -> bool:

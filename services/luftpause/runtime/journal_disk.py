@@ -2,13 +2,11 @@
 
 import contextlib
 import errno
-import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
-from luftpause.kit.errors import LuftpauseError
 from luftpause.kit.logs import Log
 
 READ_BYTES: Final = 1 << 20
@@ -45,29 +43,6 @@ class OsFiles:
         have = os.fstat(fd).st_size
         while have < size:  # macOS has no posix_fallocate; zeros take the space too
             have += os.pwrite(fd, bytes(min(READ_BYTES, size - have)), have)
-
-
-class Lock:
-    """Only one runtime may use a state directory. Held as long as the process has it open; freed by the kernel when it dies."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises LuftpauseError (`state_in_use`) that names the other's pid where it is known."""
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            other = os.pread(self._fd, 20, 0).decode(errors="replace").strip()
-            os.close(self._fd)
-            who = f" (pid {other})" if other.isdigit() else ""
-            raise LuftpauseError(
-                f"another runtime{who} uses the state directory {path.parent}; stop it, or set runtime.state to another directory",
-                code="state_in_use",
-            ) from error
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
-
-    def release(self) -> None:
-        os.close(self._fd)
 
 
 class Reserve:

@@ -25,6 +25,7 @@ from luftpause.scheduler.core.events import ConfigChanged
 from luftpause.scheduler.core.settings import CallerPriority, Settings
 from luftpause.scheduler.core.view import overview
 from luftpause.scheduler.door import Door
+from luftpause.scheduler.governor import ledger_file
 from luftpause.scheduler.governor.app import Governing, governing
 from luftpause.scheduler.governor.view import quotas as quotas_shown
 from luftpause.scheduler.host import Host
@@ -108,6 +109,13 @@ async def _until(asked: asyncio.Event, config: Config, announce: Path | None, fo
 @contextlib.asynccontextmanager
 async def running(config: Config, *, garbage: Garbage | None = None) -> AsyncGenerator[Running]:
     """A scheduler on its two ports within the block. Raises LuftpauseError where it can't listen, or not as safely as it must."""
+    with ledger_file.kept(config.governor.state):
+        async with _running(config, garbage) as scheduler:
+            yield scheduler
+
+
+@contextlib.asynccontextmanager
+async def _running(config: Config, garbage: Garbage | None) -> AsyncGenerator[Running]:
     own = config.scheduler
     specs = replicas.specs(config.replicas, config.governor)
     tokens = auth.cluster_tokens(config.auth.tokens_file)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from luftpause.kit.clock import uptime
 from luftpause.kit.errors import ConfigError
+from luftpause.kit.file_lock import FileLock
 from luftpause.kit.logs import Log
 from luftpause.scheduler.governor.host import Governor
 from luftpause.scheduler.quota.model import State
@@ -19,6 +20,7 @@ from luftpause.scheduler.quota.snapshot import Moment, SnapshotError, from_snaps
 
 BYTES_MAX: Final = 256 * 2**20
 DAMAGED: Final = ".damaged"  # what can't be read is kept under this name
+LOCK: Final = ".lock"
 
 log = Log("governor")
 
@@ -102,6 +104,28 @@ class LedgerFile:
             probe.unlink()
         except OSError as error:
             raise ConfigError(f"governor.state {self._path}: can't be written: {error.strerror or error}; is the folder yours?") from error
+
+
+@contextlib.contextmanager
+def kept(path: Path | None) -> Generator[None]:
+    """
+    Within the block no other scheduler keeps its ledger there: both would grant the whole quota. None: nobody keeps one.
+
+    Raises ConfigError.
+    """
+    if path is None:
+        yield
+        return
+    LedgerFile(path).check()
+
+    def in_use(who: str) -> ConfigError:
+        return ConfigError(f"governor.state {path}: another scheduler{who} keeps its ledger there; stop it, or share one by governor.store")
+
+    lock = FileLock(path.with_name(path.name + LOCK), in_use)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class Keeper:

@@ -1,6 +1,7 @@
 """Does the ledger of quotas survive a restart, and is a damaged one noticed?"""
 
 import asyncio
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from luftpause.kit.config import Config
 from luftpause.kit.errors import ConfigError
 from luftpause.kit.quota_port import Granted, NotNow
 from luftpause.scheduler.governor.app import Governing, governing
-from luftpause.scheduler.governor.ledger_file import Keeper, LedgerFile
+from luftpause.scheduler.governor.ledger_file import Keeper, LedgerFile, kept
 
 FEW = {"scopes": [{"name": "requests", "limit": 3, "window_seconds": 3600, "protect": [0, 0, 0]}]}
 
@@ -140,6 +141,15 @@ def test_a_ledger_is_for_its_owner_only_and_leaves_nothing_beside_it(tmp_path: P
     assert [each.name for each in tmp_path.iterdir()] == ["quota.bin"]
     assert (tmp_path / "quota.bin").read_bytes() == b"2"
     assert stat.S_IMODE((tmp_path / "quota.bin").stat().st_mode) == 0o600
+
+
+def test_one_scheduler_at_a_time_keeps_a_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "quota.bin"
+    another = rf"another scheduler \(pid {os.getpid()}\) keeps its ledger there; stop it"
+    with kept(path), kept(tmp_path / "new" / "other.bin"), kept(None), pytest.raises(ConfigError, match=another), kept(path):
+        pass
+    with kept(path):
+        pass  # it is free again
 
 
 async def test_the_ledger_is_written_while_it_changes_and_at_the_end(tmp_path: Path) -> None:

@@ -1,0 +1,27 @@
+"""How does a process keep others of its kind away from its files?"""
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from luftpause.kit.errors import LuftpauseError
+
+
+class FileLock:
+    """Held as long as this process has it open; freed by the kernel when it dies."""
+
+    def __init__(self, path: Path, in_use: Callable[[str], LuftpauseError]) -> None:
+        """Raises OSError, or what `in_use` makes of the other holder: ` (pid 7)`, empty where that is not known."""
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            other = os.pread(self._fd, 20, 0).decode(errors="replace").strip()
+            os.close(self._fd)
+            raise in_use(f" (pid {other})" if other.isdigit() else "") from error
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        os.close(self._fd)
