@@ -185,8 +185,7 @@ class Connection(asyncio.Protocol):
             return
         self._receiver = None
         if self._reused and out:
-            self._pool.flow.stale += 1
-            self._pool.connect(out, receiver)  # stale: the engine had closed it before it saw the request
+            self._pool.try_again(out, receiver)  # stale: the engine had closed it before it saw the request
             return
         what = "before it answered" if self._framing is None else "in the middle of its answer"
         receiver.broken(f"closed the connection {what}" + (f" ({exc})" if exc is not None else ""), "engine_died")

@@ -57,11 +57,11 @@ def origin_of(url: str) -> Origin:
 
 
 class Connecting:
-    """A connection that is being made for a request, which takes another one if that becomes free before."""
+    """A connection that is being made for a request, which takes another one if that becomes free before and it is not `picky`."""
 
     __slots__ = ("_out", "_pool", "_receiver", "_task", "deadline", "last_read")
 
-    def __init__(self, pool: "Pool", out: bytes, receiver: Receiver) -> None:
+    def __init__(self, pool: "Pool", out: bytes, receiver: Receiver, *, picky: bool = False) -> None:
         self._pool = pool
         self._out = out
         self._receiver: Receiver | None = receiver
@@ -72,7 +72,8 @@ class Connecting:
         origin = pool.origin
         self._task = loop.create_task(loop.create_connection(lambda: pool.protocol(pool), origin.host, origin.port, ssl=pool.tls))
         self._task.add_done_callback(self._made)
-        pool.waiting[self] = None
+        if not picky:
+            pool.waiting[self] = None
         pool.sweep.watch(self)
 
     def abort(self) -> None:
@@ -158,6 +159,11 @@ class Pool:
 
     def connect(self, out: bytes, receiver: Receiver) -> None:
         Connecting(self, out, receiver)
+
+    def try_again(self, out: bytes, receiver: Receiver) -> None:
+        """On a new connection, once: with those that others leave, an engine that resets all would be asked for ever."""
+        self.flow.stale += 1
+        Connecting(self, out, receiver, picky=True)
 
     def no_usage(self, replica: str) -> None:
         """Its engine refuses `stream_options`: it is not asked again until this dataplane starts anew or the replica's URL changes."""

@@ -75,11 +75,12 @@ class Asking:
 
 
 class Engine:
-    """Answers each request with what it says, when `answers` lets it. `connected`: so many connections came."""
+    """Answers each request with what it says, when `answers` lets it, but resets `/dies`. `connected`: so many connections came."""
 
     def __init__(self) -> None:
         self.answers = asyncio.Semaphore(0)
         self.connected = 0
+        self.deaths = 0
         self.serving: set[asyncio.Task[Any] | None] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -88,6 +89,10 @@ class Engine:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 said = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+                if said == b"/dies":
+                    self.deaths += 1
+                    writer.transport.abort()
+                    continue
                 await self.answers.acquire()
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(said), said))
         writer.close()
@@ -112,15 +117,15 @@ async def pool_of(engine: Engine, **config: Any) -> AsyncGenerator[Pool]:
 
 
 class Slow:
-    """Connections are made when the test says so."""
+    """Connections are made when the test says so, one for each release of `may`, in their order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.may = asyncio.Event()
+        self.may = asyncio.Semaphore(0)
         self._connect = asyncio.get_running_loop().create_connection
         monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", self)
 
     async def __call__(self, *args: Any, **more: Any) -> Any:
-        await self.may.wait()
+        await self.may.acquire()
         return await self._connect(*args, **more)
 
 
@@ -148,7 +153,8 @@ async def test_a_request_that_waits_for_its_connection_takes_the_first_that_is_f
             engine.answers.release()
         assert await answered(first, second, third) == ["first", "second", "third"]
         assert (engine.connected, pool.flow.reused, pool.flow.made) == (1, 2, 1)
-        slow.may.set()  # what was being made meanwhile is kept
+        for _ in range(2):
+            slow.may.release()  # what was being made meanwhile is kept
         async with asyncio.timeout(30):
             while pool.flow.made < 3:
                 await asyncio.sleep(0)
@@ -174,6 +180,31 @@ async def test_when_its_own_connection_fails_that_took_another_nothing_is_lost(m
         for _ in range(2):
             engine.answers.release()
         assert await answered(first, second) == ["first", "second"]
+        assert not pool.waiting
+
+
+async def test_a_request_that_kills_its_connections_is_sent_twice_and_never_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was made for its first try is there when it waits for its second one."""
+    engine = Engine()
+    async with pool_of(engine) as pool:
+        first, deadly = Asking(), Asking()
+        pool.send(request("first"), first)
+        async with asyncio.timeout(30):
+            while not engine.connected:
+                await asyncio.sleep(0)
+        slow = Slow(monkeypatch)
+        pool.send(request("/dies"), deadly)
+        engine.answers.release()
+        async with asyncio.timeout(30):
+            while not pool.flow.stale:
+                await asyncio.sleep(0)
+            slow.may.release()
+            while pool.flow.made < 2:
+                await asyncio.sleep(0)
+        for _ in range(20):
+            slow.may.release()
+        assert await answered(first, deadly) == ["first", "engine_died"]
+        assert (engine.deaths, pool.flow.stale) == (2, 1)
         assert not pool.waiting
 
 
