@@ -168,7 +168,7 @@ class GovernorConfig(Section):
     )
     state_seconds: Positive = Field(default=5, description="While it changes, the ledger is written this often.")
     policy: Literal["governor", "article"] = Field(
-        default="governor", description="`article`: the rules as they were first published, for comparison."
+        default="governor", description="`article`: the rules as they were first published, for comparison; with `store: memory` only."
     )
     targets: dict[Name, TargetConfig] = Field(default={}, description="What shares an allowance, by name.")
     callers: dict[str, CallerConfig] = Field(default={}, description="How urgent whose calls are, by caller; `*`: everybody else's.")
@@ -200,6 +200,8 @@ class GovernorConfig(Section):
     def _one_ledger(self) -> Self:
         if self.state is not None and self.store != "memory":
             raise ValueError("`state` is for `store: memory`; Redis keeps the ledger by itself")
+        if self.policy == "article" and self.store != "memory":  # its P0 passes always, and would ask the store without end
+            raise ValueError("`policy: article` knows one node only; use `store: memory`, or `policy: governor`")
         return self
 
 

@@ -65,6 +65,7 @@ def test_a_workflow_may_be_a_list(tmp_path: Path) -> None:
         ("governor:\n  targets:\n    a: {scopes: [{name: x, limit: 0}]}\n", "targets.a.scopes[0].limit: 0 should be greater than 0"),
         ("governor:\n  store: etcd://x\n", "must be `memory` or begin with redis://"),
         ("governor:\n  store: redis://x\n  state: quota.json\n", "`state` is for `store: memory`"),
+        ("governor:\n  store: redis://x\n  policy: article\n", "`policy: article` knows one node only; use `store: memory`"),
         ("governor:\n  callers:\n    a: {priority: 3}\n", "callers.a.priority: 3 must be 0, 1 or 2"),
         ("governor:\n  tragets: {}\n", "unknown key; did you mean targets?"),
     ],
