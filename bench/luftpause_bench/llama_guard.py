@@ -6,8 +6,8 @@ straight to the engine, through luftpause with `original`, and with `guard`, eac
 What this shows: which part of the prompts a real engine finds in its slots, how many runs that come back from a tool find what they left
 there, and how many complete, where luftpause lets them in.
 What it can't show: a GPU's ratio of prefill to decode; memory in blocks that is short of tokens, with LRU (a slot holds one prefix as a
-whole, whatever its length); dozens of runs on one engine; engines with a priority queue; what guard has learned after more than a
-minute; text that means anything. Speeds are those of a CPU, of which "core" says how much the engine got.
+whole, whatever its length); dozens of runs on one engine; engines with a priority queue; what guard has learned after minutes (llama.cpp
+does not say what fits); text that means anything. Speeds are those of a CPU, of which "core" says how much the engine got.
 """
 
 import argparse
@@ -85,19 +85,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     made = parser("llama_guard", __doc__)
     made.add_argument("--repeats", type=int, metavar="N", help=f"{Parameters().repeats} by default")
-    made.add_argument(
-        "--window", type=float, metavar="SECONDS", help=f"what counts of each cell; {Parameters().window_seconds:g} by default"
-    )
+    made.add_argument("--warm-up", type=float, metavar="SECONDS", help=f"before what counts; {Parameters().warm_up_seconds:g} by default")
+    made.add_argument("--window", type=float, metavar="SECONDS", help=f"what counts; {Parameters().window_seconds:g} by default")
     made.add_argument("--threads", type=int, metavar="N", help="of the engine; 1 by default: more are slower where others use the cores")
     return made
 
 
 def _parameters(options: argparse.Namespace) -> Parameters:
     base = QUICK if options.quick else Parameters()
-    given = {"repeats": options.repeats, "window_seconds": options.window, "threads": options.threads}
+    given = {
+        "repeats": options.repeats, "warm_up_seconds": options.warm_up, "window_seconds": options.window, "threads": options.threads,
+    }  # fmt: skip
     for name, value in given.items():
         if value is not None and value <= 0:
-            raise LuftpauseError(f"--{name.removesuffix('_seconds')} {value:g} is no {name}; give more than 0", code="bad_argument")
+            option = name.removesuffix("_seconds").replace("_", "-")
+            raise LuftpauseError(f"--{option} {value:g} can't be; give more than 0", code="bad_argument")
     return replace(base, **{name: value for name, value in given.items() if value is not None})
 
 
