@@ -23,6 +23,7 @@ UNREACHED: Final = -32090  # there is no connection to be had, so it did not hap
 UNANSWERED: Final = -32091  # nor this time, but perhaps the server is only busy
 BROKEN: Final = -32092  # it was sent, or part of it
 HANDSHAKE: Final = frozenset({"initialize", "server/discover"})
+CUT: Final = "the connection broke in the middle of the answer"
 MADE_HERE: Final = "luftpause.made_here"
 
 
@@ -98,7 +99,7 @@ class _Mended(httpx2.AsyncByteStream):
             async for chunk in self._chunks:
                 yield mender.feed(chunk)
         except httpx2.TransportError as error:  # which the SDK takes for the end of everything
-            raise httpx2.StreamError("the connection broke in the middle of the answer; the call may have happened all the same") from error
+            raise httpx2.StreamError(CUT) from error
         yield mender.end()
 
     async def aclose(self) -> None:

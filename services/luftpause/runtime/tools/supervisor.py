@@ -82,7 +82,10 @@ class Supervisor:
         return ServerState(self.name, connected, "" if connected else self._error, len(self.known) if connected else 0, notes)
 
     async def call(self, tool: str, arguments: Json, traceparent: str) -> ToolResult:
-        """Errors and time-outs are failed results. A call that may have reached the server is never made again."""
+        """
+        Errors and time-outs are failed results. A call that may have reached the server is made again only where its connection broke and
+        the tool says that it is read-only or idempotent, and once only.
+        """
         async with self._turn:
             self._calls += 1
             try:
@@ -105,7 +108,16 @@ class Supervisor:
                 if last:
                     return _failed(f"the tool server {self.name} does not keep its sessions")
                 await self._connected.wait()
+            except _SocketBrokeError:
+                if last or client is not self._client or not self._is_repeatable(tool):
+                    return _failed(
+                        f"the connection to the tool server {self.name} was lost during {tool}; it may have happened all the same"
+                    )
         raise AssertionError
+
+    def _is_repeatable(self, tool: str) -> bool:
+        hints = next((each.annotations for each in self.known if each.name == tool), None)
+        return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
 
     async def _call_once(self, client: Client, tool: str, arguments: Json, traceparent: str) -> ToolResult:
         meta: Any = {"traceparent": traceparent} if traceparent else None
@@ -124,11 +136,11 @@ class Supervisor:
             raise _SessionGoneError
         if code == types.REQUEST_TIMEOUT:
             return _failed(f"{tool} gave no answer within {self._seconds_max:g} s; it may have happened all the same")
+        self._stale.set()  # is it still there?
         if code == types.CONNECTION_CLOSED and self._config.command:
             self._lose(client, "the connection was lost")
-        self._stale.set()  # is it still there?
-        if code in {types.CONNECTION_CLOSED, http.BROKEN}:
-            return _failed(f"the connection to the tool server {self.name} was lost during {tool}; it may have happened all the same")
+        if _socket_broke(error):
+            raise _SocketBrokeError
         if code in {http.UNREACHED, http.UNANSWERED}:
             return _failed(f"the tool server {self.name} could not be reached ({printable(message)}); {tool} did not happen")
         if self._refusals.status in {401, 403}:
@@ -284,6 +296,10 @@ class _SessionGoneError(Exception):
     """The server does not know our session: a reconnect is due, and the call was not made."""
 
 
+class _SocketBrokeError(Exception):
+    """The server may have the call or not; one that is reached by HTTP may be there all the same."""
+
+
 class _Transport:
     """What `Client` takes for a transport: a context manager that yields streams."""
 
@@ -297,12 +313,16 @@ class _Transport:
         return await self._streams.__aexit__(*cast("Any", error))
 
 
+def _socket_broke(error: MCPError) -> bool:
+    return error.error.code in {types.CONNECTION_CLOSED, http.BROKEN} or http.CUT in error.error.message
+
+
 async def _list_tools_anew(client: Client) -> tuple[types.Tool, ...]:
     """Once more where the socket broke: one of many may, at a server that lives."""
     try:
         return await _list_tools(client)
     except MCPError as error:
-        if error.error.code != http.BROKEN:
+        if not _socket_broke(error):
             raise
     return await _list_tools(client)
 
