@@ -104,7 +104,10 @@ class Facts(Generic[F]):
         turn = self._turns.get(turn_id)
         if turn is None or not turn.replica:
             return
-        self._lease_over(turn, RETURNS[reason])
+        died = reason is ReturnReason.UNREACHABLE and turn.started  # its engine had it, and may have counted it
+        self._lease_over(turn, LeaseEnd.FAILED if died else RETURNS[reason])
+        if died and turn.fence:
+            self._say("lease_told", self._words.lease_ended(self._lease_ended(turn, LeaseEnd.FAILED)))
         replica, attempt = turn.replica, self._withdraw(turn, turn_id)
         if reason is ReturnReason.UNREACHABLE and replica not in self._unusable:  # a busy one may have room later; this one was not tried
             turn.without = (*turn.without, replica)
@@ -201,8 +204,11 @@ class Facts(Generic[F]):
     def _lease_over(self, turn: Turn, end: LeaseEnd, usage: Usage | None = None) -> None:
         """With a session the end of the turn says it all."""
         if turn.fence and self.line is CLOSED:
-            ended = LeaseEnded(turn.ask.turn, turn.attempt, turn.replica, turn.fence, end, usage, turn.told)
-            self._leases_ended.append(ended)
+            self._leases_ended.append(self._lease_ended(turn, end, usage))
+
+    @staticmethod
+    def _lease_ended(turn: Turn, end: LeaseEnd, usage: Usage | None = None) -> LeaseEnded:
+        return LeaseEnded(turn.ask.turn, turn.attempt, turn.replica, turn.fence, end, usage, turn.told)
 
     def _in_flight(self, turn_id: str) -> Turn | None:
         """None: not known, or it has no place that its waiter knows of."""

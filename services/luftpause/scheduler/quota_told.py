@@ -23,7 +23,11 @@ class AnswerTold(Struct, frozen=True, gc=False):
 
 
 class LeaseTold(Struct, frozen=True, gc=False):
-    """How a turn with a lease ended while its dataplane had no scheduler. Tokens as its engine counted them; None: it did not say."""
+    """
+    How a lease ended while its dataplane had no scheduler, or whose turn goes elsewhere although an engine had it.
+
+    Tokens as its engine counted them; None: it did not say.
+    """
 
     turn: str
     attempt: int

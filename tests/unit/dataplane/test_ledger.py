@@ -605,7 +605,7 @@ def test_with_a_session_the_end_of_a_turn_says_how_its_lease_ended_and_what_its_
         (lambda ledger: ledger.finished("t", "stop", Usage(10, 20), paused=False), "OUTCOME_ANSWERED"),
         (lambda ledger: ledger.failed("t", "engine_died"), "OUTCOME_FAILED"),
         (lambda ledger: ledger.give_back("t", ReturnReason.LIMITED), "OUTCOME_LIMITED"),
-        (lambda ledger: ledger.give_back("t", ReturnReason.UNREACHABLE), "OUTCOME_UNUSED"),
+        (lambda ledger: ledger.give_back("t", ReturnReason.UNREACHABLE), "OUTCOME_FAILED"),  # an engine had it
     ],
 )
 def test_how_leases_ended_without_a_session_is_told_after_the_next_hello(
@@ -628,6 +628,25 @@ def test_how_leases_ended_without_a_session_is_told_after_the_next_hello(
     desk.sent.clear()
     desk.connect("a")
     assert not any(fact.WhichOneof("fact") == "lease_told" for fact in desk.sent), "once"
+
+
+@pytest.mark.parametrize("sent", [True, False])
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_call_that_an_engine_had_is_charged_although_the_turn_goes_elsewhere(desk: Desk, sent: bool, connected: bool) -> None:
+    desk.asked()
+    lease_place(desk)
+    if sent:
+        desk.ledger.started("t")
+    if not connected:
+        desk.ledger.closed()
+    desk.ledger.give_back("t", ReturnReason.UNREACHABLE)
+    if connected:
+        assert desk.take() == ["turn_requested 1", *(["lease_told 1"] if sent else []), "turn_returned 1"]
+        return
+    desk.sent.clear()
+    desk.connect("a")
+    (told,) = [fact.lease_told for fact in desk.sent if fact.WhichOneof("fact") == "lease_told"]
+    assert told.outcome == (pb.LeaseTold.OUTCOME_FAILED if sent else pb.LeaseTold.OUTCOME_UNUSED)
 
 
 def test_leases_that_ended_without_a_session_are_bounded(desk: Desk) -> None:

@@ -208,6 +208,18 @@ def test_what_was_never_sent_comes_back() -> None:
     assert world.leases == 0
 
 
+def test_what_an_engine_had_that_went_away_is_charged_and_nothing_comes_back_with_the_turn() -> None:
+    world = World()
+    world.request("t1")
+    lease = world.place("t1").lease
+    assert isinstance(lease, Lease)
+    world.host.post(LeaseTold("t1", 1, "h", lease.fence, Outcome.FAILED))
+    world.host.post(TurnReturned(world.now, "d", "t1", 1, "h", ReturnReason.UNREACHABLE))
+    world.settle()
+    assert world.leases == 0
+    assert world.governor.state.targets["acme"].scopes["requests"].remaining == 999
+
+
 def test_whoever_leaves_while_it_waits_takes_its_wish_along() -> None:
     world = World()
     for turn in ("t1", "t2", "t3"):
