@@ -7,6 +7,7 @@ place has ended; then the lease is settled with both.
 import asyncio
 import time
 from collections.abc import Callable
+from random import Random
 from typing import Final, Literal, TypeVar
 
 from msgspec import Struct
@@ -16,13 +17,16 @@ from luftpause.scheduler.core.events import Event, QuotaDeferred, QuotaGranted, 
 from luftpause.scheduler.core.model import State, TurnPhase
 from luftpause.scheduler.governor.host import Governor
 from luftpause.scheduler.quota import headers
-from luftpause.scheduler.quota.advice import advice
+from luftpause.scheduler.quota.advice import advice, earliest
 from luftpause.scheduler.quota.decisions import Blocked, Decision, Grant, Refuse, RefuseCode
 from luftpause.scheduler.quota.events import AnswerReported, LeaseReleased, LeaseRenewed, QuotaWanted
 from luftpause.scheduler.quota.headers import LimitKind, Observation
+from luftpause.scheduler.quota.model import Waiter
 from luftpause.scheduler.quota.profiles import turn_cost
 from luftpause.scheduler.quota_told import AnswerTold, LeaseTold, Told
 
+BEAT_SECONDS: Final = 1.0
+LAST_SECONDS: Final = 2.5  # of a turn's time to wait
 RENEWALS: Final = 4  # of a lease in the time for which it is granted
 TOLD_MAX: Final = 10_000  # answers of turns whose end was not told yet
 HOPELESS_MAX: Final = 1_000
@@ -57,6 +61,7 @@ class QuotaDesk:
         now: Callable[[], float],
         lease_seconds: float,
         epoch: Callable[[], float] = time.time,
+        random: Random | None = None,
     ) -> None:
         self._governor = governor
         self._state = state
@@ -64,6 +69,7 @@ class QuotaDesk:
         self._now = now
         self._lease_seconds = lease_seconds
         self._epoch = epoch
+        self._random = random or Random()  # noqa: S311 - spreads retries
         self._wishes: dict[str, Wish] = {}  # by want
         self._targets: dict[str, str] = {}  # replica -> target, as last used
         self._told: dict[tuple[str, int], AnswerTold] = {}
@@ -97,13 +103,17 @@ class QuotaDesk:
             self._post(self._deferred(asked, target))
 
     def _deferred(self, asked: ReserveQuota, target: str) -> QuotaDeferred:
-        return QuotaDeferred(self._now(), asked.turn, asked.attempt, asked.replica, self._wait(target))
+        """It is not granted before the end of a block, nor before those who stand in front of it, as far as that is known."""
+        waiter, now = self._waiter(asked, target), self._governor.now
+        wait = 0.0
+        if waiter is not None:
+            state = self._governor.state
+            wait = earliest(state, target, waiter.priority, now=now, scopes=waiter.scopes, number=waiter.number)
+        return QuotaDeferred(self._now(), asked.turn, asked.attempt, asked.replica, min(wait, WAIT_SECONDS_MAX))
 
-    def _wait(self, target: str) -> float:
-        """Seconds in which nothing is granted there, not even what is critical; 0: that is not known."""
-        if target not in self._governor.state.targets:
-            return 0.0
-        return min(max(0.0, advice(self._governor.state, target, 0, 0.0, now=self._governor.now)), WAIT_SECONDS_MAX)
+    def _waiter(self, asked: ReserveQuota, target: str) -> Waiter | None:
+        known = self._governor.state.targets.get(target)
+        return known.waiters.get(want_of(asked.turn, asked.attempt, asked.replica)) if known is not None else None
 
     def _settle(self, ended: SettleQuota) -> None:
         target, want = self._target(ended.replica), want_of(ended.turn, ended.attempt, ended.replica)
@@ -145,6 +155,8 @@ class QuotaDesk:
             self._post(granted)
         elif decision.code is not RefuseCode.TARGET_REMOVED:  # else its replica has another quota, or is gone: the core hears of it next
             status, retry_seconds = STATUS.get(decision.code, (500, 0.0))
+            if decision.code is RefuseCode.QUEUE_FULL:
+                retry_seconds = max(retry_seconds, min(earliest(self._governor.state, decision.target, asked.priority), WAIT_SECONDS_MAX))
             code = f"quota_{decision.code.value}"
             self._post(QuotaRefused(self._now(), asked.turn, asked.attempt, asked.replica, status, code, decision.message, retry_seconds))
 
@@ -172,13 +184,34 @@ class QuotaDesk:
     # ---- time
 
     async def run(self) -> None:
-        """Renew the leases of all turns in flight whose dataplanes are there, until cancelled."""
+        """Renew the leases of turns in flight whose dataplanes are there, tell who can't wait on when to come again, until cancelled."""
+        renew_seconds = self._lease_seconds / RENEWALS
+        renewed_at = self._governor.now
         try:
             while True:
-                await asyncio.sleep(self._lease_seconds / RENEWALS)
-                self.renew()
+                await asyncio.sleep(min(BEAT_SECONDS, renew_seconds))
+                self.tell_the_last()
+                if self._governor.now >= renewed_at + renew_seconds:
+                    self.renew()
+                    renewed_at = self._governor.now
         finally:
             self._unlisten()
+
+    def tell_the_last(self) -> None:
+        """Whoever has waited nearly as long as it may hears when its window will be: if that is too late, it is refused with that."""
+        state, now, governor = self._state(), self._now(), self._governor
+        for want, wish in list(self._wishes.items()):
+            turn = state.turns.get(wish.decision.turn)
+            since = turn.quota.since if turn is not None and turn.quota is not None else 0.0
+            if not since or now + LAST_SECONDS < since + state.settings.quota_hold_seconds_max or want not in self._wishes:
+                continue
+            asked, waiter = wish.decision, self._waiter(wish.decision, wish.target)
+            if waiter is not None:
+                draw = self._random.random()
+                wait = advice(
+                    governor.state, wish.target, waiter.priority, draw, now=governor.now, scopes=waiter.scopes, number=waiter.number
+                )  # fmt: skip
+                self._post(QuotaDeferred(now, asked.turn, asked.attempt, asked.replica, min(wait, WAIT_SECONDS_MAX)))
 
     def renew(self) -> None:
         state = self._state()

@@ -1,5 +1,6 @@
 """Do the core's wishes become the governor's, its answers the core's events, and is each lease settled with what its answer told?"""
 
+import asyncio
 from dataclasses import dataclass, field
 
 import pytest
@@ -29,9 +30,10 @@ from luftpause.scheduler.governor.host import Governor
 from luftpause.scheduler.host import Host
 from luftpause.scheduler.quota import core
 from luftpause.scheduler.quota.decisions import Expired
-from luftpause.scheduler.quota.events import AnswerReported, Event, LeaseReleased, TargetConfigured, TargetRemoved
+from luftpause.scheduler.quota.events import AnswerReported, Event, LeaseReleased, LimitsObserved, TargetConfigured, TargetRemoved
 from luftpause.scheduler.quota.model import ScopeSpec, TargetSpec
 from luftpause.scheduler.quota.model import Settings as QuotaSettings
+from luftpause.scheduler.quota.samples import Sample
 from luftpause.scheduler.quota_desk import QuotaDesk, want_of
 from luftpause.scheduler.quota_told import AnswerTold, LeaseTold
 from luftpause.scheduler.replicas import announced
@@ -321,3 +323,70 @@ def test_who_waits_for_a_quota_whose_replica_is_removed_is_told_that_nobody_serv
     (refusal,) = world.refusals()
     assert (refusal.turn, refusal.status) == ("t3", 404)
     assert "acme" not in refusal.message
+
+
+# ---- what who can't wait on is told ------------------------------------------------------------------------------
+
+
+def teach(world: World, rate: float, tokens: float) -> None:
+    """Its governor has learned so many calls a second; so many may go now."""
+    state = world.governor.state
+    target = state.targets["acme"]
+    taught = replace(target.breaker, rate=rate, tokens=tokens, tokens_at=world.now, clean_at=world.now)
+    world.governor.state = replace(state, targets=state.targets.set("acme", replace(target, breaker=taught)))
+
+
+def test_a_turn_whose_place_in_a_slow_line_comes_too_late_is_refused_at_once_with_the_time_that_it_takes() -> None:
+    world = World()
+    teach(world, 0.05, tokens=0.0)
+    for at in range(20):
+        world.request(f"t{at}")
+    assert [refusal.turn for refusal in world.refusals()] == [f"t{at}" for at in range(13, 20)], "13 can be served in 120 s"
+    for refusal in world.refusals():
+        assert refusal.code == "quota_wait_too_long"
+        assert 120 < refusal.retry_after_seconds < 130
+
+
+def test_a_turn_that_waited_its_time_is_told_when_its_turn_would_come() -> None:
+    world = World(hold_seconds=40.0)
+    teach(world, 0.05, tokens=0.0)
+    world.request("waits")
+    teach(world, 0.05, tokens=-3.0)  # refusals have made it longer
+    world.settle(37.0)
+    world.desk.tell_the_last()
+    world.settle()
+    assert world.refusals() == [], "its time has not come"
+    world.settle(1.0)
+    world.desk.tell_the_last()
+    world.settle()
+    (refusal,) = world.refusals()
+    assert (refusal.turn, refusal.code) == ("waits", "quota_wait_too_long")
+    assert 15 < refusal.retry_after_seconds < 40
+
+
+async def test_and_is_told_so_by_the_desk_itself() -> None:
+    world = World(hold_seconds=40.0)
+    teach(world, 0.05, tokens=0.0)
+    world.request("waits")
+    teach(world, 0.05, tokens=-3.0)
+    world.now += 39.0
+    told = asyncio.Event()
+    post = world.desk._post
+    world.desk._post = lambda event: (post(event), told.set())[0]
+    running = asyncio.create_task(world.desk.run())
+    try:
+        await asyncio.wait_for(told.wait(), 20.0)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    world.settle()
+    assert [refusal.turn for refusal in world.refusals()] == ["waits"]
+
+
+def test_a_limit_that_a_turn_does_not_need_keeps_it_no_longer() -> None:
+    search = ScopeSpec("search", "fixed", 10.0, 3_600.0)
+    world = World(replace(TWO, scopes=(*TWO.scopes, search)))
+    world.governor.post(LimitsObserved(world.now, "acme", (Sample("search", 10.0, 0.0, 3_000.0),)))
+    for turn in ("t1", "t2", "t3"):
+        world.request(turn)
+    assert world.refusals() == [], "it waits for a place of two at once, not for the search"

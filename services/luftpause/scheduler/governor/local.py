@@ -109,7 +109,7 @@ class LocalPort:
             taken = True
             if answered.done():
                 return answered.result()
-            not_now = self._not_now(event.target, event.priority)
+            not_now = self._not_now(event.target, event.priority, event.want)
             again_seconds = max(again_seconds, not_now.retry_seconds)
             return not_now
         finally:
@@ -126,10 +126,12 @@ class LocalPort:
         elif not taken and isinstance(decision := answered.result(), Grant):
             self._governor.post(LeaseReleased(self._governor.now, *key, decision.fence))
 
-    def _not_now(self, target: str, priority: int) -> NotNow:
-        """Its class's window (pattern 6) after the end of the block, or from now where there is none."""
+    def _not_now(self, target: str, priority: int, want: str = "") -> NotNow:
+        """Its class's window (pattern 6) after the end of the block and of the line before it, or from now where there is none."""
         state, now = self._governor.state, self._governor.now
-        seconds = advice(state, target, priority, self._random.random(), now=now)
+        waiter = state.targets[target].waiters.get(want)
+        scopes, number = (waiter.scopes, waiter.number) if waiter is not None else (None, inf)
+        seconds = advice(state, target, priority, self._random.random(), now=now, scopes=scopes, number=number)
         if seconds == inf:
             return NotNow(ASK_AGAIN_SECONDS_MAX, OUT_OF_CREDIT)
         seconds = min(max(seconds, ASK_AGAIN_SECONDS_MIN), WAIT_SECONDS_TOLD_MAX)

@@ -6,7 +6,7 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
-from luftpause.scheduler.quota import breaker, ledger, shares
+from luftpause.scheduler.quota import breaker, ledger, rates, shares
 from luftpause.scheduler.quota.draft import Draft, flying, head, is_sequential
 from luftpause.scheduler.quota.model import CLASSES, STANDING, Light, Mode, Scope, Waiter
 from luftpause.scheduler.quota.wishes import Refusal, hopeless
@@ -81,7 +81,7 @@ def _target_shut(d: Draft, rank: int) -> Shut | None:
         ends = b.open_until + d.settings.exclusive_seconds[rank]
         if now < ends:
             return Shut("", ends, "exclusive")
-    if b.mode is not Mode.HALF_OPEN and b.rate < inf and (have := breaker.tokens(b, now)) < 1.0 - ledger.NEAR:  # a probe comes at once
+    if b.mode is not Mode.HALF_OPEN and b.rate < inf and (have := rates.tokens(b, now)) < 1.0 - ledger.NEAR:  # a probe comes at once
         return Shut("", now + max((1.0 - have) / b.rate, 1e-3), "rate")
     return _too_many(d)
 

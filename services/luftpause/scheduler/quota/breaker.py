@@ -1,10 +1,10 @@
 """What do refusals and answers say about a target as a whole: when may it be called again, how fast, how many at once?"""
 
-from math import floor, inf
+from math import inf
 
 from msgspec.structs import replace
 
-from luftpause.scheduler.quota import cascade, ledger
+from luftpause.scheduler.quota import cascade, ledger, rates
 from luftpause.scheduler.quota.decisions import Blocked, Closed, Disabled, HalfOpened, Levelled
 from luftpause.scheduler.quota.draft import Draft, flying
 from luftpause.scheduler.quota.events import AnswerReported
@@ -12,11 +12,6 @@ from luftpause.scheduler.quota.headers import LimitKind
 from luftpause.scheduler.quota.model import Breaker, Lease, Mode, Settings
 from luftpause.scheduler.quota.specs import TargetSpec
 
-SENT_SECONDS = 10.0  # time constant of the measured rate
-RATE_MIN = 0.05  # calls per second
-RATE_MAX = 1_000.0  # above it nothing is limited
-SENT_MIN = 0.1
-GROWTH_STEPS_MAX = 200
 TOLD_SECONDS_MAX = 31 * 86_400.0  # whatever a provider says
 
 
@@ -72,7 +67,7 @@ def _blocked(d: Draft, lease: Lease, event: AnswerReported) -> None:
         wait = d.settings.capacity_seconds  # by its own clock the window has not ended yet
     elif wait is None or (telling and strikes > 1):
         wait = max(wait or 0.0, _penalty(d, strikes, event.kind))
-    rate = _cut_rate(d) if telling else b.rate
+    rate = rates.cut(b, d.now, s, d.scopes.values(), strikes=strikes, probe=lease.probe) if telling else b.rate
     d.breaker = replace(b, strikes=strikes, limited_at=d.now, rate=rate, tokens=0.0, tokens_at=d.now, clean_at=d.now)
     _open(d, wait)
     for name in empty:
@@ -94,11 +89,6 @@ def penalties(spec: TargetSpec, settings: Settings, kind: LimitKind | None) -> t
         least = spec.penalty_seconds or settings.hintless_seconds_max
         return min(least, settings.penalty_seconds_max), least, settings.penalty_seconds_max
     return min(1.0, settings.hintless_seconds_max), 2.0, settings.hintless_seconds_max
-
-
-def _cut_rate(d: Draft) -> float:
-    measured = ledger.decayed(d.breaker.sent, d.breaker.sent_at, d.now, SENT_SECONDS) / SENT_SECONDS
-    return max(RATE_MIN, d.settings.rate_cut * min(d.breaker.rate, max(measured, SENT_MIN)))
 
 
 def _open(d: Draft, wait_seconds: float) -> None:
@@ -159,9 +149,9 @@ def refused(d: Draft, wait_seconds: float | None) -> float:
 
 def answered(d: Draft, lease: Lease) -> None:
     """Good news counts from calls that were granted after the block."""
-    b = d.breaker
-    if lease.granted < b.episode_at:
+    if lease.granted < d.breaker.episode_at:
         return
+    d.breaker = b = rates.served(d.breaker, d.now, d.settings)
     if b.mode is Mode.HALF_OPEN:
         successes = b.successes + 1
         d.breaker = replace(b, successes=successes)
@@ -192,8 +182,7 @@ def elapse(d: Draft) -> None:
     if b.mode in {Mode.OPEN, Mode.DISABLED} and d.now >= b.open_until:
         d.breaker = b = replace(b, mode=Mode.HALF_OPEN, successes=0)
         d.decisions.append(HalfOpened(d.spec.name))
-    if b.rate < inf and d.now - b.clean_at >= d.settings.rate_step_seconds:
-        d.breaker = b = _grown_rate(d)
+    d.breaker = b = rates.grown(b, d.now, d.settings)
     if flying(d) >= b.in_flight_max:
         d.breaker = b = _more_in_flight(d)
     if b.mode in {Mode.CLOSED, Mode.PRE_EMPTIVE_OPEN}:
@@ -212,18 +201,6 @@ def _more_in_flight(d: Draft) -> Breaker:
 def rises_at(b: Breaker, settings: Settings) -> float:
     """When one more may be in flight than now."""
     return b.risen_at + (settings.concurrency_step_seconds if b.in_flight_max < b.in_flight_stated else ledger.TOLD_SECONDS_MAX)
-
-
-def _grown_rate(d: Draft) -> Breaker:
-    """A little faster for each clean while, if it was used."""
-    b, s = d.breaker, d.settings
-    steps = floor((d.now - b.clean_at) / s.rate_step_seconds)
-    used = ledger.decayed(b.sent, b.sent_at, d.now, SENT_SECONDS) / SENT_SECONDS
-    rate = b.rate * (1 + s.rate_growth) ** min(steps, GROWTH_STEPS_MAX) if used > 0.5 * b.rate else b.rate
-    tokens = min(max(1.0, b.rate), b.tokens + (d.now - b.tokens_at) * b.rate)  # those of the old rate until now
-    return replace(
-        b, rate=inf if rate > RATE_MAX else rate, clean_at=b.clean_at + steps * s.rate_step_seconds, tokens=tokens, tokens_at=d.now
-    )  # fmt: skip
 
 
 def _level(d: Draft) -> None:
@@ -247,16 +224,3 @@ def level_due(d: Draft) -> float:
     if b.mode not in {Mode.CLOSED, Mode.PRE_EMPTIVE_OPEN} or (not b.level and b.trend <= 0) or (b.trend > 0 and b.level == s.levels):
         return inf if not b.level else d.now + s.dwell_seconds
     return max(max(b.trend_at, b.level_at) + s.dwell_seconds, d.now) if b.trend else d.now + s.dwell_seconds
-
-
-def sent(d: Draft) -> None:
-    """One more call went out."""
-    b = d.breaker
-    count = ledger.decayed(b.sent, b.sent_at, d.now, SENT_SECONDS) + 1.0
-    left = max(0.0, tokens(b, d.now) - 1.0) if b.rate < inf else 0.0
-    d.breaker = replace(b, sent=count, sent_at=d.now, tokens=left, tokens_at=d.now)
-
-
-def tokens(b: Breaker, now: float) -> float:
-    """Calls that the learned rate allows now."""
-    return min(max(1.0, b.rate), b.tokens + (now - b.tokens_at) * b.rate)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from immutables import Map
 from msgspec.structs import replace
 
-from luftpause.scheduler.quota import breaker, cascade, enabling, ledger, shared
+from luftpause.scheduler.quota import breaker, cascade, enabling, ledger, rates, shared
 from luftpause.scheduler.quota.decisions import Decision, Refuse, RefuseCode, Stale, Step
 from luftpause.scheduler.quota.draft import Draft, freeze, leave, lend, thaw
 from luftpause.scheduler.quota.events import (
@@ -208,5 +208,5 @@ def _settle(d: Draft) -> None:
             continue
         rules.spend(d, choice.waiter, choice.rank, promoted=choice.promoted)
         lease = lend(d, choice.waiter, promoted=choice.promoted)
-        breaker.sent(d)
+        d.breaker = rates.sent(d.breaker, d.now)
         d.decisions.append(grant(d, lease))

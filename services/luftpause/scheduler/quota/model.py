@@ -47,6 +47,7 @@ class Settings(Struct, frozen=True, gc=False):
     rate_cut: float = 0.7
     rate_growth: float = 0.05  # per clean `rate_step_seconds`
     rate_step_seconds: float = 10.0
+    rate_rise: float = 0.01  # calls per second, per clean step too, and per call that is served while they are few
     concurrency_step_seconds: float = 60.0
     forecast_part_max: float = 0.70  # never protect more of a scope for better classes
     forecast_seconds: float = 10.0  # of better classes' demand, kept in a bucket

@@ -1,11 +1,10 @@
 """What changes where the ledger is shared with other nodes, so that a grant holds only once the store agrees?"""
 
 from collections.abc import Iterable
-from math import inf
 
 from msgspec.structs import replace
 
-from luftpause.scheduler.quota import breaker, enabling, ledger
+from luftpause.scheduler.quota import breaker, enabling, ledger, rates
 from luftpause.scheduler.quota.admission import PACED_SECONDS_MAX, RANK_PROMOTED, UNASKED
 from luftpause.scheduler.quota.decisions import Stale
 from luftpause.scheduler.quota.draft import Draft, end_lease, join, spent
@@ -33,7 +32,7 @@ def declined(d: Draft, event: GrantDeclined) -> None:
     if lease is None:
         return
     end_lease(d, lease)
-    _unsent(d)
+    d.breaker = rates.sent(d.breaker, d.now, -1.0)
     for name, units in lease.cost:
         if name in d.scopes:
             d.scopes[name] = _unpaced(d, spent(d, lease, name, -units), lease, units)
@@ -53,13 +52,6 @@ def _shut_for(d: Draft, scope: str, rank: int, until: float) -> None:
     times = d.declined.get(scope, UNASKED)
     worse = [max(until, time) if at >= rank else time for at, time in enumerate(times)]
     d.declined = {**d.declined, scope: (worse[0], worse[1], worse[2])}
-
-
-def _unsent(d: Draft) -> None:
-    b = d.breaker
-    sent = max(0.0, ledger.decayed(b.sent, b.sent_at, d.now, breaker.SENT_SECONDS) - 1.0)
-    tokens = min(max(1.0, b.rate), breaker.tokens(b, d.now) + 1.0) if b.rate < inf else b.tokens
-    d.breaker = replace(b, sent=sent, sent_at=d.now, tokens=tokens, tokens_at=d.now)
 
 
 def _unpaced(d: Draft, scope: Scope, lease: Lease, units: float) -> Scope:
