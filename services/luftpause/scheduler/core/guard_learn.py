@@ -133,8 +133,7 @@ def refill_seconds(engine: Engine) -> float | None:
 
 def worth(engine: Engine, seconds: float, bias: float, *, holding: bool) -> bool:
     """Rule A: tools that return sooner than the engine could refill its whole KV memory are worth holding a prefix for."""
-    refill = refill_seconds(engine)
-    if refill is None or not engine.kv:
+    if not engine.kv or (refill := refill_seconds(engine)) is None:
         return True
     limit = bias * max(0.0, engine.kv - engine.shared) * refill
     return seconds <= (limit * HYSTERESIS if holding else limit / HYSTERESIS)
