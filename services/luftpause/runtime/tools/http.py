@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Final, cast
 
 import httpx2
@@ -41,11 +41,16 @@ class Refusals:
 class Alone(httpx2.AsyncBaseTransport):
     """The SDK would end a connection, with all calls on it, over one message that finds no server or whose socket breaks.
 
-    Here that message alone is answered with an error. A handshake that fails ends what it was to begin.
+    Here that message alone is answered with an error. Before that, what may be sent twice is sent once more, by `fresh`: a server that lags
+    closes all that it kept at once. A handshake that fails ends what it was to begin.
     """
 
-    def __init__(self, transport: httpx2.AsyncBaseTransport) -> None:
+    def __init__(
+        self, transport: httpx2.AsyncBaseTransport, fresh: httpx2.AsyncBaseTransport, is_repeatable: Callable[[str], bool]
+    ) -> None:
         self._transport = transport
+        self._fresh = fresh
+        self._is_repeatable = is_repeatable
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
@@ -56,11 +61,20 @@ class Alone(httpx2.AsyncBaseTransport):
             message = cast("dict[str, Any]", orjson.loads(request.content))
             if message.get("method") in HANDSHAKE:
                 raise
-            answer = {"jsonrpc": "2.0", "id": message.get("id"), "error": dict(zip(("code", "message"), _what_broke(error), strict=True))}
-            return httpx2.Response(502, json=answer, extensions={MADE_HERE: True})
+            broke = _what_broke(error)
+        if broke[0] == BROKEN and self._may_repeat(message):
+            with contextlib.suppress(httpx2.TransportError):
+                return await self._fresh.handle_async_request(request)
+        answer = {"jsonrpc": "2.0", "id": message.get("id"), "error": dict(zip(("code", "message"), broke, strict=True))}
+        return httpx2.Response(502, json=answer, extensions={MADE_HERE: True})
+
+    def _may_repeat(self, message: dict[str, Any]) -> bool:
+        method = message.get("method")
+        return method == "tools/list" or (method == "tools/call" and self._is_repeatable(message["params"]["name"]))
 
     async def aclose(self) -> None:
         await self._transport.aclose()
+        await self._fresh.aclose()
 
 
 def _what_broke(error: httpx2.TransportError) -> tuple[int, str]:
@@ -111,16 +125,23 @@ class _Mended(httpx2.AsyncByteStream):
 
 
 @contextlib.asynccontextmanager
-async def connect(url: str, config: UpstreamConfig, refusals: Refusals) -> AsyncGenerator[TransportStreams]:
-    """Streams to the server. Nothing is sent yet. Redirects are followed within the configured origin only."""
+async def connect(
+    url: str, config: UpstreamConfig, refusals: Refusals, is_repeatable: Callable[[str], bool]
+) -> AsyncGenerator[TransportStreams]:
+    """Streams to the server. Nothing is sent yet. Redirects are followed within the configured origin only.
+
+    A call of a tool that `is_repeatable` is sent once more if its connection broke before the answer began.
+    """
     # As many stay open as there may be calls: else most calls of a crowd open a connection of their own.
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=config.calls_max, keepalive_expiry=KEPT_SECONDS)
+    kept = httpx2.AsyncHTTPTransport(limits=limits, trust_env=False)
+    fresh = httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0), trust_env=False)
     client = httpx2.AsyncClient(
         headers={"accept-encoding": "identity", **config.headers},  # what is packed can't be mended
         timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),  # calls have their own time-out, streams may be silent
         trust_env=False,  # proxies of the environment are not for local services
         event_hooks={"response": [refusals]},
-        transport=Mending(Alone(httpx2.AsyncHTTPTransport(limits=limits, trust_env=False))),
+        transport=Mending(Alone(kept, fresh, is_repeatable)),
     )
     async with client, streamable_http_client(url, http_client=client, max_sse_event_size=None) as streams:
         yield streams

@@ -83,8 +83,8 @@ class Supervisor:
 
     async def call(self, tool: str, arguments: Json, traceparent: str) -> ToolResult:
         """
-        Errors and time-outs are failed results. A call that may have reached the server is made again only where its connection broke and
-        the tool says that it is read-only or idempotent, and once only.
+        Errors and time-outs are failed results. A call that may have reached the server is made again only where its connection broke, the
+        answer had not begun and the tool says that it is read-only or idempotent, and once only.
         """
         async with self._turn:
             self._calls += 1
@@ -108,11 +108,6 @@ class Supervisor:
                 if last:
                     return _failed(f"the tool server {self.name} does not keep its sessions")
                 await self._connected.wait()
-            except _SocketBrokeError:
-                if last or client is not self._client or not self._is_repeatable(tool):
-                    return _failed(
-                        f"the connection to the tool server {self.name} was lost during {tool}; it may have happened all the same"
-                    )
         raise AssertionError
 
     def _is_repeatable(self, tool: str) -> bool:
@@ -140,7 +135,7 @@ class Supervisor:
         if code == types.CONNECTION_CLOSED and self._config.command:
             self._lose(client, "the connection was lost")
         if _socket_broke(error):
-            raise _SocketBrokeError
+            return _failed(f"the connection to the tool server {self.name} was lost during {tool}; it may have happened all the same")
         if code in {http.UNREACHED, http.UNANSWERED}:
             return _failed(f"the tool server {self.name} could not be reached ({printable(message)}); {tool} did not happen")
         if self._refusals.status in {401, 403}:
@@ -197,7 +192,7 @@ class Supervisor:
     @contextlib.asynccontextmanager
     async def _streams(self) -> AsyncGenerator[TransportStreams]:
         if self._config.url is not None:
-            connection = http.connect(self._config.url, self._config, self._refusals)
+            connection = http.connect(self._config.url, self._config, self._refusals, self._is_repeatable)
         else:
             connection = stdio.connect(self.name, self._config.command or "", self._config, self._lost)
         async with connection as streams, usable_lists(streams, self._unusable) as usable:
@@ -294,10 +289,6 @@ class Supervisor:
 
 class _SessionGoneError(Exception):
     """The server does not know our session: a reconnect is due, and the call was not made."""
-
-
-class _SocketBrokeError(Exception):
-    """The server may have the call or not; one that is reached by HTTP may be there all the same."""
 
 
 class _Transport:
