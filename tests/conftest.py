@@ -1,6 +1,7 @@
 """What do all tests share?"""
 
 import os
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
@@ -21,6 +22,14 @@ def missing(what: str, mend: str) -> None:
     if REQUIRED == "all":
         pytest.fail(f"{what} is missing although LUFTPAUSE_TEST_REQUIRE=all: {mend}")
     pytest.skip(f"{what} is not installed: {mend}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _folders(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """What tests make with `tempfile` lies in pytest's folder, of which it keeps three."""
+    before, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("tempfile"))
+    yield
+    tempfile.tempdir = before
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # the wait is outside of the test's time-out

@@ -44,7 +44,7 @@ async def status(process: Process) -> dict[str, Any]:
         return (await client.get(process.at["http"] + "/status")).json()
 
 
-async def told(p: Peer, condition: Callable[[pb.Replica], bool], seconds: float = 15) -> pb.Replica:
+async def told(p: Peer, condition: Callable[[pb.Replica], bool], seconds: float = 60) -> pb.Replica:
     """The first replica that the scheduler announces so."""
     async with asyncio.timeout(seconds):
         while True:
