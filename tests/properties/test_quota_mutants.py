@@ -236,7 +236,7 @@ def test_a_wrong_rule_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str, mod
         played(SCRIPTS[name]) if name in SCRIPTS else run_state_machine_as_test(Quotas, settings=HUNT)
 
 
-@pytest.mark.parametrize("script", {*SCRIPTS.values()}, ids=lambda script: script.__name__)
+@pytest.mark.parametrize("script", [*dict.fromkeys(SCRIPTS.values())], ids=lambda script: script.__name__)
 def test_nothing_is_noticed_where_no_rule_is_wrong(script: Callable[[Quotas], None]) -> None:
     played(script)
 
