@@ -10,15 +10,26 @@ from typing import Any, Final
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from luftpause.scheduler.core import admission, guard, guard_accounts, guard_learn, guard_order, guard_shadow, policies
+from luftpause.scheduler.core import (
+    admission,
+    guard,
+    guard_accounts,
+    guard_family,
+    guard_flights,
+    guard_learn,
+    guard_order,
+    guard_shadow,
+    policies,
+)
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.events import TurnClass
 from luftpause.scheduler.core.frame import Facts
-from luftpause.scheduler.core.guard_model import Engine, Guarded, Lane
+from luftpause.scheduler.core.guard_model import RUN, Above, Engine, Guarded, Lane
 from luftpause.scheduler.core.model import Caller, Replica, Turn
 from luftpause_bench.sim.mutations import Change
 from tests.properties import guard_promises as promises
 from tests.unit.scheduler.core import test_guard as rules
+from tests.unit.scheduler.core import test_guard_family as families
 
 Test = Callable[[], object]
 
@@ -62,7 +73,7 @@ def _warm_by_the_new_prompt(facts: Facts, replica: Replica, turn: Turn) -> HoldR
     """The fault that once made all held runs cold: growth counts as lost. The idle engine's rule is gone with it, as it was then."""
     g: Guarded = facts.policy_state
     engine = g.engines.get(replica.name)
-    lane = guard_accounts.lane_of_turn(turn)
+    lane = guard_flights.lane_of_turn(turn)
     prefix = engine.prefixes.get(lane) if engine is not None else None
     if engine is None or prefix is None:
         return _even_when_idle(facts, replica, turn)
@@ -141,6 +152,16 @@ def _no_cap(facts: Facts, replica: Replica, _: Any) -> HoldReason | None:
     return admission.takes(replica)
 
 
+def _the_parents(facts: Facts, g: Guarded, turn: Turn, above: Above) -> str:
+    del facts, turn
+    return g.lanes[above[0][0]].replica
+
+
+def _counted_for_each(engine: Engine | None, above: Above) -> float:
+    del above
+    return engine.shared if engine is not None else 0.0
+
+
 # ---- what notices it --------------------------------------------------------------------------------------------
 
 protect = rules.test_a_prefix_that_is_about_to_be_used_is_not_pushed_out_and_its_run_passes
@@ -195,6 +216,27 @@ MUTANTS: Final = {
     "one step of placements goes to one caller": GuardMutant("rule D", _instead(guard_order, "told", guard_order.Learned),
         promises.places_that_come_at_once_are_shared),
     "new runs go where most run": GuardMutant("choose", _policy(choose=_where_most_run), promises.new_runs_are_spread),
+    "a sub-agent goes anywhere": GuardMutant("families", _instead(guard, "home_of", lambda *_: ""), partial(
+        families.test_a_sub_agent_goes_where_its_parents_context_is_though_more_runs_there, TurnClass.BATCH)),
+    "a sub-agent is held for its parent's engine alone": GuardMutant("families", _instead(guard, "is_strange", lambda *_: True),
+        families.test_it_is_held_for_that_engine_but_an_idle_one_takes_it),
+    "a sub-agent waits for an engine that it can't use": GuardMutant("families", _instead(guard, "home_of", _the_parents),
+        families.test_it_does_not_wait_for_an_engine_that_it_can_not_go_to),
+    "all of a crowd of siblings go to one engine": GuardMutant("families", _instead(guard, "crowded", lambda *_: False),
+        families.test_a_crowd_of_siblings_goes_to_an_idle_engine_as_well),
+    "what siblings share counts for each": GuardMutant("families", (
+        *_instead(guard_flights, "inherited", _counted_for_each), *_instead(guard, "inherited", _counted_for_each)),
+        families.test_what_siblings_share_counts_once_against_the_memory),
+    "each sibling counts as a run": GuardMutant("families", _instead(guard_flights, "weight_of", lambda *_: RUN),
+        families.test_a_family_counts_by_what_it_holds_among_its_callers_runs),
+    "others come between siblings": GuardMutant("families", _instead(guard_order, "above_of", lambda *_: ()),
+        families.test_siblings_go_before_runs_that_came_between_their_parent_and_them),
+    "sub-agents always have their parent's context": GuardMutant("families", _instead(guard_family, "_believed", lambda *_: True),
+        families.test_callers_whose_sub_agents_find_nothing_are_not_taken_for_families_until_some_do),
+    "a task of its own is taken for a fork": GuardMutant("families", _instead(guard_family, "BODY_LEAST", 0.0),
+        families.test_a_task_of_its_own_goes_where_fewest_turns_run),
+    "a parent that goes on pushes its context out": GuardMutant("families", _instead(guard_accounts, "rested", guard_shadow.put),
+        families.test_a_parent_that_goes_on_stands_on_its_own_context),
     "the sign is the same for all engines": GuardMutant("priority", _policy(priority=_one_sign_for_all), partial(
         rules.test_a_turn_says_its_class_in_the_sign_of_its_engine, "sglang", TurnClass.BATCH, -1)),
     "no cap": GuardMutant("queue", _policy(opens=_no_cap), cap),

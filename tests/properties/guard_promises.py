@@ -23,7 +23,7 @@ from luftpause.scheduler.core.events import (
     TurnRequested,
     Usage,
 )
-from luftpause.scheduler.core.guard_model import Engine, Flying
+from luftpause.scheduler.core.guard_model import Engine, Flying, Guarded
 from luftpause.scheduler.core.guard_order import STEP_SECONDS
 from luftpause.scheduler.core.settings import Settings
 from luftpause_bench.sim.recount import recount
@@ -76,15 +76,23 @@ class Desk:
         self.tell(FirstToken(self.now, "d", turn))
         self.now += self.chance.random()
         state = self.runs[run]
-        usage = Usage(state[0], 50, self.chance.choice((0, state[0] // 2, state[0] - 1)))
+        usage = Usage(state[0], 50, self.found(run, state[0]))
         state[0] += 50 + state[1]
         state[2] -= 1
         self.tell(TurnFinished(self.now, "d", turn, 1, usage=usage, paused=state[2] > 0, tools=("search",)))
         return run
 
+    def found(self, run: str, tokens: int) -> int:
+        """What the engine had of a prompt."""
+        del run
+        return self.chance.choice((0, tokens // 2, tokens - 1))
+
+    def comes_back(self, run: str) -> bool:
+        return self.runs[run][2] > 0
+
     def play(self) -> None:
         """All runs come at once, and each comes back sometime: nobody waits for time to pass."""
-        for run in self.runs:
+        for run in tuple(self.runs):
             self.ask(run)
         paused: list[str] = []
         while self.placed or paused:
@@ -94,7 +102,7 @@ class Desk:
             run = self.answer()
             busy = {self.state.turns[turn].replica for turn in self.placed}
             assert busy or not self.waiting, "all are held while every engine is idle"
-            if self.runs[run][2] > 0:
+            if self.comes_back(run):
                 paused.append(run)
 
 
@@ -104,6 +112,67 @@ def nobody_is_held_while_every_engine_is_idle(kv_tokens: int, engines: int, runs
     desk.play()
     assert not desk.waiting, "held for ever"
     assert all(left == 0 for _, _, left in desk.runs.values())
+
+
+class Family(Desk):
+    """Runs that call sub-agents in their first turn: each begins with their whole context, or (`forks` False) with a task as long."""
+
+    def __init__(
+        self, kv_tokens: int, engines: int, runs: list[tuple[int, int, int]], children: int, chance: Random, *, forks: bool
+    ) -> None:
+        super().__init__(kv_tokens, engines, runs, chance)
+        self.children, self.forks = children, forks
+        self.left: dict[str, int] = {}  # run -> of its sub-agents have not ended
+        self.parents: dict[str, str] = {}
+
+    def ask(self, run: str) -> None:
+        context, _, left = self.runs[run]
+        parent = self.parents.get(run, "")
+        caller = parent or run
+        self.waiting[f"{run}.{left}"] = None
+        self.tell(
+            TurnRequested(
+                self.now, "d", f"{run}.{left}", 1, run, "m", BATCH, caller, run, arrived=self.now, body_bytes=context * 4, parent=parent
+            )
+        )  # fmt: skip
+
+    def answer(self) -> str:
+        run = super().answer()
+        parent = self.parents.get(run, "")
+        if parent and self.runs[run][2] == 0:
+            self.left[parent] -= 1
+            if not self.left[parent] and self.runs[parent][2] > 0:
+                self.ask(parent)
+        elif not parent and run not in self.left and self.runs[run][2] > 0:
+            self._calls(run)
+        return run
+
+    def found(self, run: str, tokens: int) -> int:
+        """What the engine had of a prompt."""
+        return self.chance.choice((0, tokens - 1)) if self.forks or run not in self.parents else 0
+
+    def _calls(self, run: str) -> None:
+        self.left[run] = self.children
+        for number in range(self.children):
+            child = f"{run}-{number}"
+            self.parents[child] = run
+            self.runs[child] = [self.runs[run][0] + 20, 10, 2]
+            self.ask(child)
+
+    def comes_back(self, run: str) -> bool:
+        return super().comes_back(run) and not self.left.get(run)
+
+
+def families_are_never_all_held(
+    kv_tokens: int, engines: int, runs: list[tuple[int, int, int]], children: int, chance: Random, *, forks: bool = True
+) -> None:
+    """Sub-agents wait for their parent's engine, not for ever; and all accounts are right however its run and theirs go on."""
+    desk = Family(kv_tokens, engines, runs, children, chance, forks=forks)
+    desk.play()
+    assert not desk.waiting, "held for ever"
+    assert all(left == 0 for _, _, left in desk.runs.values())
+    guarded: Guarded = desk.state.policy_state
+    assert not any(engine.stems for engine in guarded.engines.values())
 
 
 # ---- protection -------------------------------------------------------------------------------------------------

@@ -169,6 +169,10 @@ class World:
         turns = sorted((turn for turn in self.state.turns.values() if phase is None or turn.phase is phase), key=lambda turn: turn.id)
         return turns[x % len(turns)] if turns else None
 
+    def known_run(self, x: int) -> str:
+        runs = sorted(run.id for run in self.state.runs.values())
+        return runs[x % len(runs)] if runs else ""
+
     def make_request(self, x: int, y: int, **more: Any) -> TurnRequested:
         models = ("m", "m", "m", "n", "late", "z")
         kinds = (Kind.CLASSIFIER, "judge") if x % 11 == 10 else (Kind.EMBEDDING, "m") if x % 11 == 9 else (Kind.GENERATIVE, models[x % 6])
@@ -176,7 +180,8 @@ class World:
             "now": self.now, "dataplane": "de"[y % 2], "turn": self.name("t"), "attempt": 1, "fresh_run": self.name("r"),
             "model": kinds[1], "turn_class": TurnClass(y // 2 % 2), "caller": "uvw"[x // 3 % 3], "kind": kinds[0],
             "run": ("", "", "", "r-one", "r-two")[y // 3 % 5], "head_digest": (b"", b"d1", b"d2")[x // 5 % 3],
-            "body_bytes": (0, x * 80)[y % 2], "body_hash": (b"", b"h1")[y // 7 % 2], "principal": ("", "", "p")[y // 11 % 3],
+            "parent": self.known_run(y) if x % 2 else "", "body_bytes": (0, x * 80)[y % 2],
+            "body_hash": (b"", b"h1")[y // 7 % 2], "principal": ("", "", "p")[y // 11 % 3],
         }  # fmt: skip
         request = TurnRequested(**(made | more))
         self.requests[request.turn] = request

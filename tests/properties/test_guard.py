@@ -34,6 +34,14 @@ def test_prefixes_that_protect_each_other_never_hold_everybody(
     promises.nobody_is_held_while_every_engine_is_idle(kv_tokens, engines, runs, chance)
 
 
+@settings(max_examples=40)
+@given(st.integers(500, 3000), st.integers(1, 3), RUNS, st.integers(1, 5), st.booleans(), st.randoms(use_true_random=False))
+def test_sub_agents_that_wait_for_their_parents_engine_never_hold_everybody(
+    kv_tokens: int, engines: int, runs: list[tuple[int, int, int]], children: int, forks: bool, chance: Random
+) -> None:
+    promises.families_are_never_all_held(kv_tokens, engines, runs[:5], children, chance, forks=forks)
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_each_rule_of_guard_has_a_test_that_notices_when_it_is_broken(name: str) -> None:
     mutant = MUTANTS[name]

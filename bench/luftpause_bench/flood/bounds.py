@@ -223,13 +223,16 @@ def of_arrivals(found: Sequence[Row]) -> list[Bound]:
 
 def of_forks(found: Sequence[Row]) -> list[Bound]:
     """
-    Interactive no worse than with engine priority. Where everything fits (x3) batch no worse than direct; else than original: a router that
-    sends all sub-agents after their parent is not caught up with.
+    Interactive no worse than with engine priority. Where everything fits (x3) batch no worse than direct; else at most a tenth below engine
+    priority, behind a router that sends all sub-agents after their parent.
     """
     judge = Judge(found)
     for scene in judge.rows.scenes:
         judge.not_below(scene, "guard", "interactive", "engine_priority")
-        judge.not_below(scene, "guard", "batch", "direct" if "x3" in scene else "original")
+        if "x3" in scene:
+            judge.not_below(scene, "guard", "batch", "direct")
+        else:
+            judge.least(scene, "guard", "batch", 0.9, "engine_priority")
     return judge.bounds
 
 

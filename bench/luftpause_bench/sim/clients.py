@@ -22,7 +22,7 @@ DOUBT_SECONDS: Final = 30.0  # so long after a fault of an engine the scheduler 
 
 
 class Character(Struct, frozen=True):
-    """`turns` until its final answer. `leaves`: how likely it closes a connection; `children`: sub-agents under its run id."""
+    """`turns` until its final answer. `leaves`: how likely it closes a connection; `children`: sub-agents."""
 
     mode: str
     model: str
@@ -51,7 +51,7 @@ class Answer(Struct, frozen=True):
 class Agent:
     """One conversation: a turn, tools, the next turn. `over` when it has its answer or has given up."""
 
-    def __init__(self, town: "Town", character: Character, *, run: str = "") -> None:
+    def __init__(self, town: "Town", character: Character, *, run: str = "", parent: str = "", context: tuple[Segment, ...] = ()) -> None:
         self.town = town
         self.world = town.world
         self.character = character
@@ -61,7 +61,8 @@ class Agent:
         self.last: Answer | None = None
         self.exchange: Exchange | None = None
         self._home = self.world.chance.randrange(len(town.places))  # its dataplane
-        self._prompt = (self._segment(30, 300),)
+        self._parent = parent
+        self._prompt = (*context, self._segment(30, 300))
         self._done = 0
         self._tries = 0
         self._twice = False  # a turn was begun twice: ids like call_0 may belong to the run of either try, and a new run is right
@@ -95,6 +96,8 @@ class Agent:
             previous_response=last.response if last else "",
             principal=character.principal,
             body_hash=self.world.name("body").encode(),
+            parent=self._parent,
+            body_bytes=4 * sum(segment.tokens for segment in self._prompt) if self._parent else 0,
         )
         self._tries = 0
         self._seek()
@@ -182,13 +185,20 @@ class Agent:
         self.world.at(self.world.chance.choice((0.0, 0.01, 0.1, 0.5, 2.0, 6.0)), self.begin)
 
     def _spawn(self) -> None:
-        """Sub-agents that speak under the session's id, with prompts of their own, some with another model."""
+        """
+        Sub-agents: the first speaks under the session's id, with a prompt of its own; others are runs of their own, and begin with this
+        one's context. Some use another model.
+        """
         assert self.last is not None
-        for _ in range(self.character.children):
+        for number in range(self.character.children):
             model = self.world.chance.choice((self.character.model, *self.town.models))
             character = Character(STATED, model, self.character.turn_class, self.character.caller, self.world.chance.randint(1, 3))
             character = replace(character, principal=self.character.principal)
-            child = self.town.admit(Agent(self.town, character, run=self.last.run))
+            if number:
+                agent = Agent(self.town, character, parent=self.last.run, context=self._prompt)
+            else:
+                agent = Agent(self.town, character, run=self.last.run)
+            child = self.town.admit(agent)
             child._home = self._home
             child.begin()
 

@@ -3,8 +3,8 @@
 from collections import Counter
 from math import isclose
 
-from luftpause.scheduler.core.guard_accounts import lane_of_turn
-from luftpause.scheduler.core.guard_model import Engine, Guarded, Lane, Waiter
+from luftpause.scheduler.core.guard_flights import lane_of_turn
+from luftpause.scheduler.core.guard_model import RUN, Engine, Flying, Guarded, Lane, Waiter
 from luftpause.scheduler.core.guard_shadow import GONE_KEPT, PREFIXES_MAX, oldest_first
 from luftpause.scheduler.core.model import GENERATIVE, State, Turn, TurnPhase
 
@@ -22,7 +22,8 @@ def recount_guard(state: State) -> None:
         assert _same(engine.prompts, sum(each.prompt for each in mine)), name
         assert _same(engine.answers, sum(each.answer for each in mine)), name
         _prefixes(engine)
-        for lane, prefix in engine.prefixes.items():
+        _stems(engine, mine)
+        for lane, prefix in (*engine.prefixes.items(), *engine.stems.items()):
             assert prefix.coming < 0 or (lane in g.lanes and g.lanes[lane].replica == name), f"nobody will come back for {lane} at {name}"
     _lanes(state, g, Counter(each.lane for each in g.flying.values()), Counter(lane_of_turn(turn) for turn in held))
     _flows(state, g, held)
@@ -46,6 +47,13 @@ def _prefixes(engine: Engine) -> None:
         assert _same(paused.tokens, sum(coming))
 
 
+def _stems(engine: Engine, mine: list[Flying]) -> None:
+    """Each has the turns that stand on it, and is no prefix while it has any."""
+    assert {lane: stem.turns for lane, stem in engine.stems.items()} == dict(Counter(lane for each in mine for lane in each.stems))
+    assert _same(engine.stem_tokens, sum(stem.tokens for stem in engine.stems.values()))
+    assert not set(engine.stems) & set(engine.prefixes)
+
+
 def _lanes(state: State, g: Guarded, flying: Counter[Lane], held: Counter[Lane]) -> None:
     resident: Counter[str] = Counter()
     batch: Counter[str] = Counter()
@@ -54,8 +62,8 @@ def _lanes(state: State, g: Guarded, flying: Counter[Lane], held: Counter[Lane])
         assert account.in_flight == flying[lane], lane
         assert account.waiting == held[lane], lane
         assert account.in_flight or account.waiting or account.paused_at >= 0, f"nothing of {lane} is known to come"
-        resident[account.flow] += account.resident
-        batch[account.flow] += account.resident and account.turn_class
+        resident[account.flow] += account.resident * account.weight
+        batch[account.flow] += account.resident * account.weight * account.turn_class
         if account.paused_at >= 0:
             looks.append((account.look_at, lane))
     assert set(flying) <= set(g.lanes)
@@ -80,6 +88,6 @@ def _flows(state: State, g: Guarded, held: list[Turn]) -> None:
         flow = g.flows[name]
         arrived, _, lane, _ = min(entries)
         account = g.lanes.get(lane)
-        own = account is not None and account.resident and account.flow == name
-        assert state.callers[name].rank == flow.resident - own - flow.moved_up, name
+        own = account.weight if account is not None and account.resident and account.flow == name else 0
+        assert state.callers[name].rank == (flow.resident - own) // RUN - flow.moved_up, name
         assert flow.moved_up <= max(0.0, state.now - arrived), f"{name} has moved up more often than once a second"

@@ -7,8 +7,7 @@ from typing import Final
 
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from luftpause.scheduler.core.events import Kind, ReplicaSpec
-from luftpause.scheduler.core.model import TurnPhase
-from luftpause.scheduler.core.runs import run_key
+from luftpause.scheduler.core.model import TurnPhase, run_key
 from luftpause.scheduler.core.settings import Settings
 from luftpause_bench.sim.clients import Agent
 from luftpause_bench.sim.dataplanes import Dataplane, Stream

@@ -113,6 +113,14 @@ class Names:
         """(anything, lane), in the order in which they came."""
         return fifo([(first, self.lane(lane)) for first, lane in value])
 
+    def line(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Lanes."""
+        return tuple([self.lane(lane) for lane in value])
+
+    def above(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        """(lane, anything)."""
+        return tuple([(self.lane(lane), last) for lane, last in value])
+
     def waiters(self, value: "SortedSet[Any]") -> "SortedSet[Any]":
         """(arrival, turn, lane, class), sorted."""
         return sorted_set((arrived, turn, self.lane(lane), turn_class) for arrived, turn, lane, turn_class in value)
@@ -207,13 +215,18 @@ RULES: Final[dict[str, Hide | None]] = {
     "Guarded.lanes": Names.lanes,
     "Guarded.flows": KEYS,
     "Guarded.answers": KEYS,
+    "Guarded.forks": KEYS,
     "Guarded.looks": Names.queue_of_lanes,
     "Guarded.steps": Names.seconds_of_pairs,
     "Guarded.touched": HIDDEN,
     "FlowAccount.waiting": Names.waiters,
     "Flying.lane": Names.lane,
     "Flying.words": HIDDEN,
+    "Flying.above": Names.above,
+    "Flying.stems": Names.line,
+    "LaneAccount.above": Names.above,
     "Engine.prefixes": Names.lanes,
+    "Engine.stems": Names.lanes,
     "Engine.order": Names.queue_of_lanes,
     "Queue.flows": KEYS,
     "Queue.heads": Names.seconds_of_pairs,

@@ -8,13 +8,13 @@ from luftpause.scheduler.core.holding import drop_waiting, requeue, requeue_lane
 from luftpause.scheduler.core.identity import recall_ids
 from luftpause.scheduler.core.indexes import Draft, arm, count_caller, dataplane_of, put_dataplane, put_replica, turns_of
 from luftpause.scheduler.core.memory import LaneMemory, RunMemory, TurnMemory
-from luftpause.scheduler.core.model import Branch, Dataplane, Lane, Resyncing, Run, Turn, TurnPhase
+from luftpause.scheduler.core.model import Branch, Dataplane, Lane, Resyncing, Run, Turn, TurnPhase, run_key
 from luftpause.scheduler.core.places import count_in_flight
 from luftpause.scheduler.core.queues import replicas_changed
 from luftpause.scheduler.core.quota_model import RunQuota, TurnQuota
 from luftpause.scheduler.core.requests import identify_all
 from luftpause.scheduler.core.responses import remember_response
-from luftpause.scheduler.core.runs import add_branch, drop_branch, forget_unused, lane_of, move_home, put_run, run_key, with_lane
+from luftpause.scheduler.core.runs import add_branch, drop_branch, forget_unused, lane_of, move_home, put_run, with_lane
 from luftpause.scheduler.core.timing import Timer
 from luftpause.scheduler.core.tombstones import ended_at, told_before
 from luftpause.scheduler.core.turns import end, expired

@@ -6,9 +6,9 @@ from luftpause.scheduler.core.decisions import EndRun
 from luftpause.scheduler.core.events import RunEnded
 from luftpause.scheduler.core.holding import refuse
 from luftpause.scheduler.core.indexes import Draft
-from luftpause.scheduler.core.model import Run
+from luftpause.scheduler.core.model import Run, run_key
 from luftpause.scheduler.core.responses import forget_response
-from luftpause.scheduler.core.runs import forget_memory, over, put_run, run_key
+from luftpause.scheduler.core.runs import forget_memory, over, put_run
 from luftpause.scheduler.core.tombstones import AGE_ERROR_SECONDS, ended_at, remember_end, told_before
 from luftpause.scheduler.core.verdicts import RUN_ENDED
 

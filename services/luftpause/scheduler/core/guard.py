@@ -14,7 +14,9 @@ from luftpause.scheduler.core import admission
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.events import TurnClass
 from luftpause.scheduler.core.frame import Facts, Policy
-from luftpause.scheduler.core.guard_accounts import ABSORBS, ended, lane_of_turn, placed, waits
+from luftpause.scheduler.core.guard_accounts import ABSORBS, ended, placed, waits
+from luftpause.scheduler.core.guard_family import above_of, besides, crowded, home_of, inherited, is_strange, known_of
+from luftpause.scheduler.core.guard_flights import lane_of_turn
 from luftpause.scheduler.core.guard_learn import (
     answer_tokens,
     next_tokens,
@@ -25,7 +27,7 @@ from luftpause.scheduler.core.guard_learn import (
     words_of,
     worth,
 )
-from luftpause.scheduler.core.guard_model import Engine, Guarded, Lane
+from luftpause.scheduler.core.guard_model import RUN, Above, Engine, Guarded, Lane, LaneAccount
 from luftpause.scheduler.core.guard_order import flow_key, place_in_flow
 from luftpause.scheduler.core.guard_shadow import oldest_first, promised, room, running
 from luftpause.scheduler.core.model import GENERATIVE, QueueKey, Replica, Turn
@@ -58,37 +60,45 @@ def _admits(facts: Facts, replica: Replica, turn: Turn) -> HoldReason | None:
     g: Guarded = facts.policy_state
     if replica.in_flight >= admission.limit(replica, facts.settings) and _has_many(g, turn.flow):
         return HoldReason.CAPPED
+    account = g.lanes.get(lane_of_turn(turn))
+    above = above_of(g, turn, account)
+    if account is None and above and is_strange(g, replica.name, above) and home_of(facts, g, turn, above) not in {"", replica.name}:
+        return HoldReason.STICKY
     engine = g.engines.get(replica.name)
-    if engine is None or not engine.kv:
-        return None
+    return _fits(facts, g, engine, turn, account, above) if engine is not None and engine.kv else None
+
+
+def _fits(facts: Facts, g: Guarded, engine: Engine, turn: Turn, account: LaneAccount | None, above: Above) -> HoldReason | None:
+    """Beside what runs and is protected there."""
     lane = lane_of_turn(turn)
-    account = g.lanes.get(lane)
     words = words_of(turn.flow, later=account is not None and account.context > 0)
-    prompt = prompt_tokens(g, engine, account, turn.model, turn.body_bytes) - engine.shared
-    need = max(0.0, prompt) + answer_tokens(g, words, int(BATCH))
+    prompt = prompt_tokens(g, engine, known_of(g, account, above), turn.model, turn.body_bytes) - inherited(engine, above)
+    stem, prefix = engine.stems.get(lane), engine.prefixes.get(lane)
+    more, cached = besides(engine, above)
+    need = max(0.0, prompt - (stem.tokens if stem is not None else 0.0)) + more + answer_tokens(g, words, int(BATCH))
     if engine.holding and need > room(engine) - promised(engine):
         return HoldReason.KV
-    prefix = engine.prefixes.get(lane)
-    if prefix is not None and prefix.tokens >= WARM * prefix.whole:
+    if stem is not None or (prefix is not None and prefix.tokens >= WARM * prefix.whole):
         return None
-    return HoldReason.PROTECT if _pushes_out(facts, g, engine, lane, need, prefix.tokens if prefix else 0.0) else None
+    own = cached + (prefix.tokens if prefix is not None else 0.0)
+    return HoldReason.PROTECT if _pushes_out(facts, g, engine, (lane, *[each for each, _ in above]), need, own) else None
 
 
 def _has_many(g: Guarded, flow: str) -> bool:
     """And other batch callers are there: in an engine's queue its turns would be in the way of those with few, whose turns come later."""
     account = g.flows.get(flow)
-    return g.batch_flows > 1 and account is not None and account.batch > 1
+    return g.batch_flows > 1 and account is not None and account.batch > RUN
 
 
-def _pushes_out(facts: Facts, g: Guarded, engine: Engine, lane: Lane, need: float, own: float) -> bool:
-    """Would a protected prefix have to go for it? The engine takes the oldest first."""
+def _pushes_out(facts: Facts, g: Guarded, engine: Engine, lanes: tuple[Lane, ...], need: float, own: float) -> bool:
+    """Would a protected prefix have to go for it? The engine takes the oldest first. `lanes` have its own prefixes."""
     others = engine.cached - own
     deficit = need + _coming_growth(g, engine) - (facts.settings.batch_kv_share * room(engine) - promised(engine) - others)
     if deficit <= 0:
         return False
     price = _price(engine, running(engine) + need)
     for other, prefix in oldest_first(engine):
-        if other == lane:
+        if other in lanes:
             continue
         if _protected(facts, g, engine, other, price):
             return True
@@ -130,6 +140,10 @@ def _choose(facts: Facts, turn: Turn, home: str, replicas: Sequence[Replica]) ->
     if turn.kind != GENERATIVE:
         return admission.most_room(replicas, turn.kind, turn.turn_class, home, facts.settings)
     g: Guarded = facts.policy_state
+    if not home and turn.parent and (above := above_of(g, turn, g.lanes.get(lane_of_turn(turn)))):
+        home = home_of(facts, g, turn, above)
+        if home and crowded(facts.replicas[home].in_flight, min(replica.in_flight for replica in replicas)):
+            home = ""
     best, best_key = replicas[0], (float("inf"), 0.0)
     for replica in replicas:
         if replica.name == home:

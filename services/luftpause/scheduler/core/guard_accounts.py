@@ -8,30 +8,32 @@ from msgspec.structs import replace
 
 from luftpause.scheduler.core.events import ConfigChanged, Event, FirstToken, ProbeOutcome, ReplicaProbed, Tick, TurnFinished
 from luftpause.scheduler.core.frame import NOTHING, Facts, Learned
+from luftpause.scheduler.core.guard_family import (
+    forsaken,
+    hopes,
+    inherited,
+    off_stems,
+    rested,
+    with_fork,
+)
+from luftpause.scheduler.core.guard_flights import flight, lane_of_turn, new_lane
 from luftpause.scheduler.core.guard_learn import (
     KNOWN,
-    answer_tokens,
-    prompt_tokens,
     with_first_token,
     with_lengths,
     with_pause,
     with_report,
     with_usage,
-    words_of,
     worth,
 )
 from luftpause.scheduler.core.guard_model import Engine, Flying, Guarded, Lane, LaneAccount
 from luftpause.scheduler.core.guard_order import NOBODY, told, waits_in_flow, with_flow, with_steps
-from luftpause.scheduler.core.guard_shadow import cut, left_behind, oldest_first, put, running, taken
+from luftpause.scheduler.core.guard_shadow import cut, oldest_first, running, taken
 from luftpause.scheduler.core.model import GENERATIVE, Turn, TurnPhase
 
 FRESH = Engine()
 LOOKS_PER_TICK_MAX = 64
 LOOK_SECONDS = 60.0  # so often a paused lane is looked at
-
-
-def lane_of_turn(turn: Turn) -> Lane:
-    return turn.run, turn.model
 
 
 # ---- waiting ----------------------------------------------------------------------------------------------------
@@ -80,20 +82,14 @@ def placed(facts: Facts, turn: Turn) -> Learned:
         return NOTHING
     g: Guarded = facts.policy_state
     lane, name, turn_class = lane_of_turn(turn), turn.replica, int(turn.turn_class)
-    engine = g.engines.get(name, FRESH)
-    prefix, account = engine.prefixes.get(lane), g.lanes.get(lane)
-    words = words_of(turn.flow, later=prefix is not None or turn.turn_seq > 1)
-    flying = Flying(
-        lane, name, words,
-        prompt=max(0.0, prompt_tokens(g, engine, account, turn.model, turn.body_bytes) - engine.shared),
-        answer=answer_tokens(g, words, turn_class),
-        said=prefix.tokens if prefix is not None else 0.0,
-        placed=turn.placed,
-    )  # fmt: skip
+    engine, account = g.engines.get(name, FRESH), g.lanes.get(lane)
+    hoped = 0.0
     if account is None:
-        account = _new_lane(facts, turn)
+        account = new_lane(facts, g, engine, turn)
+        hoped = hopes(g, engine, turn) if turn.parent else 0.0
     elif account.paused_at >= 0:
         g = _came_back(g, account, turn.arrived)
+    engine, flying = flight(g, engine, turn, account, hoped)
     if account.replica != name:
         g = _left(g, account.replica, lane)
     g = _resident(facts, g, account, turn.flow, turn_class)
@@ -107,18 +103,10 @@ def placed(facts: Facts, turn: Turn) -> Learned:
     return told(_with_engine(facts, g, name, engine))
 
 
-def _new_lane(facts: Facts, turn: Turn) -> LaneAccount:
-    run = facts.runs[turn.run]
-    waiting = 0
-    if run.held:
-        waiting = len([other for id_ in run.held if (other := facts.turns[id_]).model == turn.model and other.queue is not None])
-    return LaneAccount(turn.flow, int(turn.turn_class), turn.replica, run.born, waiting=waiting, resident=False)
-
-
 def _left(g: Guarded, name: str, lane: Lane) -> Guarded:
     """Its run went elsewhere: the prefix there is of no use any more."""
     engine = g.engines.get(name)
-    if engine is None or (left := left_behind(engine, lane)) is engine:
+    if engine is None or (left := forsaken(engine, lane)) is engine:
         return g
     return replace(g, engines=g.engines.set(name, left))
 
@@ -130,13 +118,14 @@ def _resident(facts: Facts, g: Guarded, account: LaneAccount, flow: str, turn_cl
             return g
         g = _one_less(facts, g, account)
     there = g.flows.get(flow, NOBODY)
-    return with_flow(facts, g, flow, there, replace(there, resident=there.resident + 1, batch=there.batch + turn_class))
+    more = replace(there, resident=there.resident + account.weight, batch=there.batch + turn_class * account.weight)
+    return with_flow(facts, g, flow, there, more)
 
 
 def _one_less(facts: Facts, g: Guarded, account: LaneAccount) -> Guarded:
     """A resident run is one no more. The account is the caller's affair."""
     flow = g.flows.get(account.flow, NOBODY)
-    less = replace(flow, resident=flow.resident - 1, batch=flow.batch - account.turn_class)
+    less = replace(flow, resident=flow.resident - account.weight, batch=flow.batch - account.turn_class * account.weight)
     return with_flow(facts, g, account.flow, flow, less)
 
 
@@ -177,22 +166,28 @@ def ended(facts: Facts, turn: Turn, finished: TurnFinished | None) -> Learned:
     context, number, paused_by = account.context, g.number, None
     if finished is not None:
         usage = finished.usage
+        if flying.hoped and usage is not None and usage.cached is not None:
+            g, forked = with_fork(g, flying, turn.flow, usage.cached - engine.shared)
+            account = account if forked else replace(account, above=())
         if usage is not None and usage.prompt:
             engine = _learned(engine, flying, usage.prompt, usage.cached)
             engine = with_usage(engine, flying, usage, facts.now)
             g = with_lengths(g, flying, account, int(turn.turn_class), turn.model, turn.body_bytes, usage)
             context = float(usage.prompt + usage.completion)
         else:
-            context = flying.prompt + engine.shared + flying.answer
+            context = flying.prompt + inherited(engine, flying.above) + flying.answer
         if finished.paused and not turn.followed:
             paused_by = finished.tools
         number += 1
         coming = -1 if paused_by is None else account.turn_class
-        engine = put(engine, lane, number, max(0.0, context - engine.shared), coming)
+        engine = rested(engine, lane, number, max(0.0, context - inherited(engine, account.above)), coming)
+    if flying.stems:
+        engine = off_stems(engine, flying.stems, number)
+        number += len(flying.stems)
     g = replace(g, flying=g.flying.delete(turn.id), number=number)
     g = _rests(facts, g, lane, replace(account, in_flight=account.in_flight - 1, context=context), paused_by)
     if finished is None and lane not in g.lanes:
-        engine = left_behind(engine, lane)
+        engine = forsaken(engine, lane)
     return told(_with_engine(facts, g, name, _judged(facts, g, engine)))
 
 
@@ -265,7 +260,7 @@ def _forgotten(facts: Facts, g: Guarded, name: str, engine: Engine) -> Guarded:
         account = g.lanes.get(lane)
         if account is not None and not account.in_flight and account.replica == name:
             g = _not_resident(facts, g, lane, account)
-    fresh = Engine(turns=engine.turns, prompts=engine.prompts, answers=engine.answers)
+    fresh = Engine(turns=engine.turns, stems=engine.stems, stem_tokens=engine.stem_tokens, prompts=engine.prompts, answers=engine.answers)
     return replace(g, engines=g.engines.set(name, fresh))
 
 

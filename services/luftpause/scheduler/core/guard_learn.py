@@ -12,7 +12,7 @@ TOKENS_PER_BYTE = 0.25  # until a model has told its own
 PROMPT_TOKENS = 1000.0  # of a turn of which nothing is known
 ANSWER_TOKENS = 128.0
 PAUSE_SECONDS = 2.0
-FIRSTS_KEPT = 15  # first turns of which it is remembered what they found cached: a forked sub-agent finds all of its parent's
+FIRSTS_KEPT = 15  # first turns of which it is remembered what they found cached
 KNOWN = 3  # so many values are needed before they are believed
 NOTHING_KNOWN = Mean()
 
@@ -45,7 +45,10 @@ def next_tokens(g: Guarded, turn_class: int) -> float:
 
 
 def prompt_tokens(g: Guarded, engine: Engine | None, lane: LaneAccount | None, model: str, body_bytes: int) -> float:
-    """Of a request: from its run's last context and what was added since, else by its size, else as others."""
+    """
+    Of a request: from the last context of `lane` and what was added since, else by its size, else as others. `lane`: its run's account; its
+    parent's, if it begins with that one's context.
+    """
     mean = g.tokens_per_byte.get(model)
     per_byte = mean.value if mean is not None and mean.count > KNOWN else TOKENS_PER_BYTE
     if lane is not None and lane.context:
@@ -145,13 +148,14 @@ def worth(engine: Engine, seconds: float, bias: float, *, holding: bool) -> bool
 def with_usage(engine: Engine, flying: Flying, usage: Usage, now: float) -> Engine:
     """What the engine counted, and what that says about its KV memory where the shadow expected something else."""
     context, prompt = engine.context.add(usage.prompt + usage.completion), engine.prompt.add(usage.prompt)
-    if usage.cached is not None and not flying.words[1]:
+    later, above = flying.words[1], flying.above
+    if usage.cached is not None and not later and not above:
         firsts = (*engine.firsts[1 - FIRSTS_KEPT :], float(usage.cached))
         return replace(engine, context=context, prompt=prompt, firsts=firsts, shared=sorted(firsts)[len(firsts) // 4])
     engine = replace(engine, context=context, prompt=prompt)
-    if usage.cached is None or not engine.kv:
+    if usage.cached is None or not engine.kv or not later:
         return engine
-    shared = engine.shared
+    shared = max(engine.shared, above[0][1]) if above else engine.shared
     own = max(1.0, usage.prompt - shared)
     said, got = min(flying.said, own), max(0.0, usage.cached - shared)
     return _surprised(engine, own, said, got, now if flying.placed >= engine.lowered_at else None)

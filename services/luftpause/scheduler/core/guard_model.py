@@ -10,8 +10,12 @@ from luftpause.scheduler.core.fifo import Fifo
 from luftpause.scheduler.core.sorted_set import SortedSet
 
 Lane = tuple[str, str]  # run key, model
+Above = tuple[tuple[Lane, float], ...]  # whose contexts a prompt begins with, nearest first, and at which token each ends
 Words = tuple[str, bool]  # flow, whether it is a later turn of its run
 Waiter = tuple[float, str, Lane, int]  # a held turn: arrival, id, lane, class
+
+
+RUN = 1000  # residents are counted in thousandths of a run
 
 
 class Mean(Struct, frozen=True, gc=False):
@@ -52,11 +56,14 @@ class Flying(Struct, frozen=True, gc=False):
     lane: Lane
     replica: str
     words: Words
-    prompt: float
+    prompt: float  # beyond its stems
     answer: float
     said: float
     placed: float
     first_token: float = -1.0
+    above: Above = ()
+    stems: tuple[Lane, ...] = ()  # that it stands on
+    hoped: float = 0.0  # first turn of a sub-agent: so much of its parent's context was there; 0: too little to tell whether it has that
 
 
 class Prefix(Struct, frozen=True, gc=False):
@@ -66,6 +73,14 @@ class Prefix(Struct, frozen=True, gc=False):
     tokens: float
     whole: float
     coming: int = -1  # the class of the run, if that will come back
+
+
+class Stem(Struct, frozen=True, gc=False):
+    """The context of a lane that prompts of others in flight begin with. `turns`: how many stand on it. `coming` as in `Prefix`."""
+
+    tokens: float
+    turns: int
+    coming: int = -1
 
 
 class Paused(Struct, frozen=True, gc=False):
@@ -86,6 +101,8 @@ class Engine(Struct, frozen=True, gc=False):
     turns: int = 0  # in flight
     prompts: float = 0.0  # of those, tokens
     answers: float = 0.0
+    stems: "Map[Lane, Stem]" = Map()  # none of them is among the prefixes
+    stem_tokens: float = 0.0
     prefixes: "Map[Lane, Prefix]" = Map()
     order: Fifo[tuple[int, Lane]] = Fifo()  # numbers of prefixes and whose they are; also of some that are there no more
     cached: float = 0.0  # tokens of all prefixes
@@ -113,12 +130,14 @@ class LaneAccount(Struct, frozen=True, gc=False):
     context: float = 0.0  # after its last answer, with what is shared; 0: not known
     body_bytes: int = 0  # of its last request
     resident: bool = True  # it runs, or an engine has its prefix
+    above: Above = ()
+    weight: int = RUN  # as a resident
 
 
 class FlowAccount(Struct, frozen=True, gc=False):
     """A caller's. `waiting`: its held turns, oldest first. `moved_up`: by so much for how long the oldest of them has waited."""
 
-    resident: int = 0  # runs
+    resident: int = 0  # thousandths of runs: a sub-agent with its parent's context counts by what it holds beyond that
     batch: int = 0  # of them
     waiting: SortedSet[Waiter] = SortedSet()
     moved_up: int = 0
@@ -138,6 +157,7 @@ class Guarded(Struct, frozen=True, gc=False):
     results: tuple[Mean, Mean] = (Mean(), Mean())  # by class: next prompt less the context before
     pauses: "Map[str, Pauses]" = Map()  # by tool
     batch_pause: Mean = Mean()
+    forks: "Map[str, Mean]" = Map()  # by flow: how many of its sub-agents begin with their parent's context
     run_seconds: tuple[Mean, Mean] = (Mean(), Mean())  # by class
     looks: Fifo[tuple[float, Lane]] = Fifo()  # when a paused lane is looked at; also of some that have come back
     steps: SortedSet[tuple[float, str]] = SortedSet()  # when which flow moves up: each in which a turn waits

@@ -5,8 +5,9 @@ from math import floor
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.frame import Facts, Learned
+from luftpause.scheduler.core.guard_family import above_of
 from luftpause.scheduler.core.guard_learn import KNOWN
-from luftpause.scheduler.core.guard_model import FlowAccount, Guarded, Waiter
+from luftpause.scheduler.core.guard_model import RUN, FlowAccount, Guarded, Waiter
 from luftpause.scheduler.core.model import Caller, PlaceInFlow, Turn
 from luftpause.scheduler.core.sorted_set import SortedSet
 
@@ -16,21 +17,24 @@ STEPS_PER_TICK_MAX = 256  # the others are a second late
 
 
 def flow_key(facts: Facts, flow: str, caller: Caller) -> int:
-    """Fewest resident runs first: one less if its oldest turn is of such a run, and for every run time that this has waited."""
+    """Fewest whole resident runs first: one less if its oldest turn is of such a run, and for every run time that this has waited."""
     del caller
     g: Guarded = facts.policy_state
     account = g.flows.get(flow)
     if account is None:
         return 0
     if not account.waiting:
-        return account.resident
+        return account.resident // RUN
     lane = g.lanes.get(account.waiting.first()[2])
-    return account.resident - (lane is not None and lane.resident and lane.flow == flow) - account.moved_up
+    own = lane.weight if lane is not None and lane.resident and lane.flow == flow else 0
+    return (account.resident - own) // RUN - account.moved_up
 
 
 def place_in_flow(facts: Facts, turn: Turn) -> PlaceInFlow:
-    """The oldest run first."""
+    """The oldest run first; a sub-agent with its parent's context is as old as that one, lest others come between its siblings."""
     run = facts.runs.get(turn.run)
+    if turn.parent and (above := above_of(facts.policy_state, turn, facts.policy_state.lanes.get((turn.run, turn.model)))):
+        run = facts.runs.get(above[-1][0][0], run)
     return (run.born if run is not None else turn.arrived, turn.arrived, facts.serial)
 
 

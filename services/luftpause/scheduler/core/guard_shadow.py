@@ -22,12 +22,12 @@ def room(engine: Engine) -> float:
 
 def running(engine: Engine) -> float:
     """Tokens that turns in flight hold now, about."""
-    return engine.prompts + RUNNING_SHARE * engine.answers
+    return engine.stem_tokens + engine.prompts + RUNNING_SHARE * engine.answers
 
 
 def promised(engine: Engine) -> float:
     """Tokens that they will hold at their ends."""
-    return engine.prompts + engine.answers
+    return engine.stem_tokens + engine.prompts + engine.answers
 
 
 def put(engine: Engine, lane: Lane, number: int, tokens: float, coming: int) -> Engine:

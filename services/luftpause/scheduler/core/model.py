@@ -119,6 +119,11 @@ class Run(Struct, frozen=True, gc=False):
     phase: Phase = "idle"
 
 
+def run_key(principal: str, run: str) -> str:
+    """Run ids are scoped by principal. A run id is visible ASCII, so the separator can't be part of it."""
+    return f"{run}\x1f{principal}" if principal else run
+
+
 class Sighting(Struct, frozen=True, gc=False):
     """A run that has carried an id. `orphan`: it came in a request before any answer was known to have it."""
 

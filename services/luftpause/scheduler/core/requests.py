@@ -7,14 +7,14 @@ from luftpause.scheduler.core.events import Kind, ToolCallSeen, TurnRequested
 from luftpause.scheduler.core.holding import queue_key, refuse_unknown
 from luftpause.scheduler.core.identity import Identity, answered, by_ids, carried, id_key, resolve
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, put_dataplane, put_turn
-from luftpause.scheduler.core.model import GENERATIVE, IdKey, Run, Turn, TurnPhase
+from luftpause.scheduler.core.model import GENERATIVE, IdKey, Run, Turn, TurnPhase, run_key
 from luftpause.scheduler.core.placement import place_or_hold
 from luftpause.scheduler.core.places import placed
 from luftpause.scheduler.core.queues import servers_of
 from luftpause.scheduler.core.quota_cost import configured, usual_priority
 from luftpause.scheduler.core.quota_grants import fallen
 from luftpause.scheduler.core.quota_model import TurnQuota
-from luftpause.scheduler.core.runs import run_key, store_run
+from luftpause.scheduler.core.runs import store_run
 from luftpause.scheduler.core.timing import Timer
 from luftpause.scheduler.core.tombstones import ended_at
 from luftpause.scheduler.core.turns import end

@@ -11,11 +11,6 @@ INFINITE = float("inf")
 SLOTS = {phase: number * 2 for number, phase in enumerate(PHASES)}
 
 
-def run_key(principal: str, run: str) -> str:
-    """Run ids are scoped by principal. A run id is visible ASCII, so the separator can't be part of it."""
-    return f"{run}\x1f{principal}" if principal else run
-
-
 def lane_of(run: Run, model: str) -> Lane | None:
     for lane in run.lanes:
         if lane.model == model:

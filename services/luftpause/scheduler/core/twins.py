@@ -1,8 +1,7 @@
 """What does a turn that was abandoned while held leave to its retry?"""
 
 from luftpause.scheduler.core.indexes import Draft, arm, disarm
-from luftpause.scheduler.core.model import GENERATIVE, Turn, Twin, TwinKey
-from luftpause.scheduler.core.runs import run_key
+from luftpause.scheduler.core.model import GENERATIVE, Turn, Twin, TwinKey, run_key
 from luftpause.scheduler.core.timing import Timer
 
 

@@ -213,9 +213,9 @@ class Core:
         event = TurnRequested(self.now, "d", turn, 1, run, model, turn_class, **fields)  # pyright: ignore[reportArgumentType]
         return next(each for each in self.tell(event) if isinstance(each, Place | Held) and each.turn == turn)
 
-    def end(self, turn: str, tokens: int = 1000, *, paused: bool = True, seconds: float = 1.0) -> list[Decision]:
+    def end(self, turn: str, tokens: int = 1000, *, paused: bool = True, seconds: float = 1.0, cached: int = 0) -> list[Decision]:
         self.now += seconds
-        usage = Usage(tokens, 50, 0)
+        usage = Usage(tokens, 50, cached)
         return self.tell(TurnFinished(self.now, "d", turn, 1, usage=usage, paused=paused, tools=("search",) if paused else ()))
 
 
