@@ -170,6 +170,14 @@ def test_a_caller_that_reports_nonsense_of_a_small_call_raises_no_limit() -> Non
     assert desk.scope("tokens").limit == 1
 
 
+def test_nor_does_it_raise_one_beyond_what_a_call_that_tries_it_asked_for() -> None:
+    desk = tiny()
+    desk.until(60.0)
+    desk.want("c", 0, tokens=1_000)
+    desk.report("c", actual={"tokens": 1e12})
+    assert desk.scope("tokens").limit == 1_000
+
+
 def test_a_refusal_as_too_large_confirms_the_limit_for_another_window() -> None:
     desk = tiny()
     desk.until(60.0)

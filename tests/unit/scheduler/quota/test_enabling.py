@@ -3,9 +3,10 @@
 from math import inf
 
 import pytest
+from msgspec.structs import replace
 
 from luftpause.scheduler.quota.decisions import CascadeOver, Grant, HalfOpened, RefuseCode
-from luftpause.scheduler.quota.events import LimitsObserved, QuotaWanted, TargetConfigured, TargetEnabled
+from luftpause.scheduler.quota.events import LedgerTold, LimitsObserved, QuotaWanted, ScopeShared, TargetConfigured, TargetEnabled
 from luftpause.scheduler.quota.headers import LimitKind
 from luftpause.scheduler.quota.model import Cascade, Mode
 from luftpause.scheduler.quota.profiles import target_spec
@@ -143,6 +144,17 @@ def test_a_target_that_was_well_starts_slowly_and_nobody_is_refused() -> None:
     desk.report("a")
     assert desk.granted(desk.want("c", 0, conc=1)) == []
     assert desk.granted(desk.report("b")) == ["c"]
+
+
+def test_what_another_node_was_told_by_an_operator_counts_here_and_the_ledger_is_as_the_store_says() -> None:
+    desk = Desk(HOUR)
+    desk.want("a")
+    desk.limited("a", 600.0, LimitKind.PRIMARY, Sample("req", 3, 0.0, 600.0))
+    desk.want("b", 0)
+    told = LedgerTold(0.0, "t", (ScopeShared("req", 100, 40, 0, 3_000),))
+    assert desk.granted(desk.send(told)) == []
+    assert desk.granted(desk.send(replace(told, enabled=True))) == ["b"]
+    assert (desk.scope("req").limit, desk.scope("req").remaining, desk.scope("req").blocked_until) == (100, 40, -inf)
 
 
 def test_nothing_is_enabled_that_is_not_there() -> None:
