@@ -46,6 +46,7 @@ BENCHES: Final[dict[str, Entry]] = {
     "quota_http": Entry(
         "The same over HTTP, with real processes; also several nodes on one Redis.", "luftpause_bench.quota.main:main_http"
     ),
+    "quota_latency": Entry("How much later a call is that asks the governor first, over HTTP.", "luftpause_bench.quota_latency:main"),
     "routing": Entry("How much of the prompts is found in caches, beside a cache-aware router.", "luftpause_bench.routing:main"),
     "scale": Entry("A thousand sub-agents, thousands of held turns, and memory over time.", "luftpause_bench.scale.main:main"),
     "sim": Entry("Live through simulated worlds in which everything fails.", "luftpause_bench.sim.command:main"),

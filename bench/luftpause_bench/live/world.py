@@ -78,15 +78,20 @@ class World:
         """A fake provider; its URL."""
         return (await self._children.start(name, "fake-provider", "--port", "0", *options))["http"]
 
-    async def governor(self, section: Json, *, name: str = "governor") -> Plane:
-        """Scheduler and dataplane, each a process, with these settings of the governor and no replicas."""
+    async def governor(self, section: Json, *, name: str = "governor", one_process: bool = False) -> Plane:
+        """Scheduler and dataplane, each a process unless `one_process`, with these settings of the governor and no replicas."""
         config: Json = {"governor": section, "scheduler": {"grpc_port": 0, "http_port": 0}, "log": {"level": "warning"}}
-        first = await self._service(f"{name}-scheduler", "scheduler", config)
-        config["dataplane"] = {"port": 0, "name": name, "scheduler": first.at["grpc"]}
-        second = await self._service(f"{name}-dataplane", "dataplane", config)
-        await wait_until(f"{second.at['http']}/v1/quota", MODEL_SECONDS_MAX, what=f"{name} answers no questions about quotas")
-        pids = {"scheduler": first.process.pid, "dataplane": second.process.pid}
-        return Plane(second.at["http"], first.at["http"], pids)
+        if one_process:
+            config["dataplane"] = {"port": 0, "name": name}
+            both = await self._service(name, "dataplane", config, "--with-scheduler")
+            plane = Plane(both.at["http"], both.at["status"], {"dataplane": both.process.pid})
+        else:
+            first = await self._service(f"{name}-scheduler", "scheduler", config)
+            config["dataplane"] = {"port": 0, "name": name, "scheduler": first.at["grpc"]}
+            second = await self._service(f"{name}-dataplane", "dataplane", config)
+            plane = Plane(second.at["http"], first.at["http"], {"scheduler": first.process.pid, "dataplane": second.process.pid})
+        await wait_until(f"{plane.http}/v1/quota", MODEL_SECONDS_MAX, what=f"{name} answers no questions about quotas")
+        return plane
 
     async def luftpause(
         self,

@@ -3,7 +3,7 @@
 import pytest
 
 from luftpause.kit.errors import LuftpauseError
-from luftpause_bench import decide, spawn_flood
+from luftpause_bench import decide, quota_latency, spawn_flood
 from luftpause_bench.live.crowds import Task, all_at_once, one_after_the_other
 from luftpause_bench.live.world import World, run
 from luftpause_bench.scale import at_once, held_turns, steady_work
@@ -52,6 +52,16 @@ def test_decisions_are_timed_both_ways_alone_and_beside_agents() -> None:
         assert (alone.turns, len(alone.straight), len(alone.through)) == (0, 200, 200)
         assert busy.turns > 0
         assert min(alone.straight) > 0.004, "the classifier takes 4 ms"
+
+
+@pytest.mark.bench
+def test_calls_that_ask_first_are_timed_both_ways() -> None:
+    samples = run(lambda world: quota_latency.measure(world, quota_latency.Parameters(calls=20)))
+    assert [(each.plane, each.way) for each in samples] == [
+        (plane, way) for plane in (quota_latency.APART, quota_latency.TOGETHER) for way in (quota_latency.PROXIED, quota_latency.ASKED)
+    ]
+    assert all(len(each.straight) == len(each.through) == 20 for each in samples)
+    assert all(sum(each.through) > sum(each.straight) for each in samples)
 
 
 @pytest.mark.bench

@@ -12,7 +12,7 @@ import pytest
 
 from luftpause.cli.subagents import SubAgentRun
 from luftpause.kit.errors import LuftpauseError
-from luftpause_bench import decide, fanout, llama_guard, registry, routing, spawn_flood
+from luftpause_bench import decide, fanout, llama_guard, quota_latency, registry, routing, spawn_flood
 from luftpause_bench.live import routers
 from luftpause_bench.live.crowds import SYSTEM, Ended, OfCrowd, figures, percentile, text
 from luftpause_bench.live.programs import Program, wait_until
@@ -201,6 +201,13 @@ def test_a_decision_may_add_a_millisecond_and_must_not_wait_for_turns() -> None:
     assert held(decide.report_of(decide.Parameters(), [alone, waits], 1.0, quick=True)) == [True, False]
     fine = decide.Sample(decide.APART, decide.BUSY, [0.005] * 100, [0.009] * 100, 50)
     assert held(decide.report_of(decide.Parameters(), [alone, fine], 1.0, quick=True)) == [True, True]
+
+
+def test_what_asking_first_adds_is_the_difference_of_the_medians_and_bounded() -> None:
+    near = quota_latency.Sample(quota_latency.APART, quota_latency.ASKED, [0.001] * 100, [0.0028] * 100)
+    far = quota_latency.Sample(quota_latency.TOGETHER, quota_latency.PROXIED, [0.001] * 100, [0.0031] * 60 + [0.001] * 40)
+    assert quota_latency.added(near, 0.5) == pytest.approx(1.8)
+    assert held(quota_latency.report_of(quota_latency.Parameters(), [near, far], 1.0, quick=True)) == [True, False]
 
 
 def test_scale_judges_each_part_that_was_measured() -> None:
