@@ -58,14 +58,15 @@ def _ends(t: Target, now: float, scopes: Iterable[str] | None) -> float:
 
 
 def _line_seconds(state: State, t: Target, priority: int, start: float, number: float) -> float:
-    """From `start` until the learned rate has let all go who stand before, and one more."""
+    """From `start` until the learned rate has let all go who stand before, and one more; probes are not held by it."""
     if inf in {t.breaker.rate, start}:
         return 0.0
     if number < inf:
         before = sum((one.priority, one.number) < (priority, number) for one in t.waiters.values())
     else:
         before = sum(len(flow) for key, line in t.lines.items() if key[0] <= priority for flow in line.flows.values())
-    return rates.seconds_until(t.breaker, before + 1, start, state.settings)
+    probes = state.settings.close_after - t.breaker.successes if t.breaker.mode in STANDING else 0
+    return rates.seconds_until(t.breaker, before + 1 - probes, start, state.settings)
 
 
 def block_end(t: Target, now: float, scopes: Iterable[str]) -> float:

@@ -191,8 +191,9 @@ def test_behind_a_block_the_line_comes_on_top() -> None:
     for at in range(5):
         desk.want(f"w{at}", 1)
     ends = desk.target.breaker.open_until
-    line = rates.seconds_until(desk.target.breaker, 6, ends, RULES)
+    line = rates.seconds_until(desk.target.breaker, 6 - 2, ends, RULES)
     assert line > 10
+    assert earliest(desk.state, "t", 0) == pytest.approx(ends - desk.now), "a probe goes at once"
     assert advice(desk.state, "t", 1, 0.0) == pytest.approx(ends - desk.now + line + 0.5)
 
 
