@@ -18,7 +18,7 @@ def matrix(kv: tuple[float, ...] = KV, batch: tuple[int, ...] = BATCH_AGENTS) ->
 
 def tools() -> list[Scene]:
     made = [Scene(f"tools {seconds:g} s, KV x{kv:g}", fit_a(kv, tool_seconds=seconds)) for seconds in (0.1, 2.0, 25.0) for kv in (1.0, 3.0)]
-    made = [_longer(scene, 1200.0) if "25" in scene.name else scene for scene in made]
+    made = [_longer(scene, 6000.0) if "25" in scene.name else scene for scene in made]
     return [*made, _longer(Scene("a tenth 25 s, KV x3", fit_a(3.0, slow_share=0.1)), 900.0)]
 
 
