@@ -59,6 +59,8 @@ OPS = (
     "return", "tool_call", "probe", "probe", "probe", "miss", "suspect", "alive", "tick", "token", "response", "again", *RARE_OPS,
 )  # fmt: skip
 
+STEPS_MAX = 2_000  # after one event; the tightest settings let a step do one thing
+
 
 @dataclass
 class World:
@@ -83,6 +85,7 @@ class World:
     def send(self, event: Event) -> tuple[Decision, ...]:
         """One event, then `Continue` until the core has nothing more to do; checks every invariant after each step."""
         made: list[Decision] = []
+        steps = 0
         while True:
             before = self.state
             step = decide(before, event)
@@ -95,6 +98,8 @@ class World:
             if not step.more:
                 break
             event = Continue(self.now)
+            steps += 1
+            assert steps < STEPS_MAX, "it never comes to rest"
         self.decisions += made
         return tuple(made)
 

@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.decisions import CancelReserve, Decision, Lease, Outcome, Place, ReserveQuota, SettleQuota
-from luftpause.scheduler.core.events import Event, Kind, QuotaDeferred, QuotaGranted, QuotaRefused, ReplicaSpec, TurnRequested
+from luftpause.scheduler.core.events import (
+    Event,
+    Kind,
+    ProbeOutcome,
+    QuotaDeferred,
+    QuotaGranted,
+    QuotaRefused,
+    ReplicaProbed,
+    ReplicaSpec,
+    ReplicaSuspected,
+    TurnRequested,
+)  # fmt: skip
 from luftpause.scheduler.core.model import TurnPhase
 from luftpause.scheduler.core.settings import CallerPriority, Settings
 from luftpause_bench.sim.recount import recount
@@ -180,3 +191,18 @@ def test_long_lives_of_many_turns_that_ask(seed: int) -> None:
     leases = [decision.lease for decision in world.decisions if isinstance(decision, Place) and isinstance(decision.lease, Lease)]
     assert any(lease.level for lease in leases)
     assert any(isinstance(decision, CancelReserve) for decision in world.decisions)
+
+
+@pytest.mark.parametrize("turns", [3, 9])
+def test_all_who_wait_for_quota_hear_of_a_change_however_few_a_step_may_tell(turns: int) -> None:
+    """A scheduler whose step tells 1,000 once told the first 1,000 of more without end."""
+    world = Governed(Settings(start_grace_seconds=0.0, expiries_per_step_max=2), specs=HOSTED[:2])
+    world.send(ReplicaProbed(world.now, "a", ProbeOutcome.OK))
+    for number in range(turns):
+        world.send(TurnRequested(world.now, "d", f"t{number}", 1, f"r{number}", "m"))
+    for wish in sorted(world.wishes):
+        world.send(QuotaDeferred(world.now, *wish, 3.0))
+    world.send(ReplicaProbed(world.now, "b", ProbeOutcome.OK))
+    assert set(world.wishes) == {(f"t{number}", 1, name) for number in range(turns) for name in "ab"}
+    world.send(ReplicaProbed(world.now, "b", ProbeOutcome.OK, models=("other",)))
+    world.send(ReplicaSuspected(world.now, "d", "a"))

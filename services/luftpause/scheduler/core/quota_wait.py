@@ -77,13 +77,13 @@ def stop(d: Draft, turn: Turn, *, at: Sequence[str] | None = None, answered: str
 
 
 def review(d: Draft, turn: Turn, able: Sequence[Replica]) -> Turn:
-    """Where a held turn may go has changed: it asks where it may. Returns the turn, stored."""
+    """Where a held turn may go has changed: it asks where it may. Returns the turn, stored; the very same where nothing is to be done."""
     before, quota, key = turn, turn.quota, turn.queue
     if key is None:
         return turn
     names = [replica.name for replica in able if replica.spec.quota]
-    if quota is not None:
-        turn = stop(d, turn, at=[name for name in quota.asks + quota.lines if name not in names])
+    if quota is not None and (lost := [name for name in quota.asks + quota.lines if name not in names]):
+        turn = stop(d, turn, at=lost)
     if names:
         turn = ask(d, turn, key, able)
     if turn is not before:
