@@ -146,8 +146,8 @@ class LiteLlm:
     async def call(self, call: Call) -> bool:
         try:
             await self._router.acompletion(**chat(call))
-        except (self._litellm.RateLimitError, self._litellm.exceptions.RateLimitError):
-            return False
+        except (self._litellm.RateLimitError, self._litellm.APIConnectionError, self._litellm.InternalServerError):
+            return False  # the last two: a connection that the provider had closed
         except Exception as error:
             if "No deployments available" in str(error):
                 return False
