@@ -39,7 +39,7 @@ CALL_BIAS: Final = 5.0
 class Parameters(Struct, frozen=True):
     """
     `context`: tokens, shared out among the slots. `tool_calls`: of a run, one a turn; the turn after them is its last. The warm-up is long
-    as guard learns what fits from prefixes that were gone: llama.cpp tells nobody.
+    enough for every agent to have had some turns.
     """
 
     slots: int = 4

@@ -6,8 +6,8 @@ straight to the engine, through luftpause with `original`, and with `guard`, eac
 What this shows: which part of the prompts a real engine finds in its slots, how many runs that come back from a tool find what they left
 there, and how many complete, where luftpause lets them in.
 What it can't show: a GPU's ratio of prefill to decode; memory in blocks that is short of tokens, with LRU (a slot holds one prefix as a
-whole, whatever its length); dozens of runs on one engine; engines with a priority queue; what guard has learned after minutes (llama.cpp
-does not say what fits); text that means anything. Speeds are those of a CPU, of which "core" says how much the engine got.
+whole, whatever its length); dozens of runs on one engine; engines with a priority queue; RAM behind the slots, which brings back what loses
+its slot; text that means anything. Speeds are those of a CPU, of which "core" says how much the engine got.
 """
 
 import argparse

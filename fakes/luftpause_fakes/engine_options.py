@@ -6,6 +6,8 @@ from luftpause_fakes.engine_flavours import FLAVOURS, Flavour, FlavourName
 from luftpause_fakes.engine_model import EngineParams
 from luftpause_fakes.engine_model_types import Priority
 
+LLAMACPP_SLOTS = 4  # where nothing is said
+
 
 class EngineOptions(Struct, frozen=True):
     """
@@ -40,7 +42,7 @@ class EngineOptions(Struct, frozen=True):
             prefill_tokens_per_second=self.prefill_tokens_per_second,
             decode_step_seconds=self.decode_step_seconds,
             chunk_tokens=self.chunk_tokens,
-            running_max=self.running_max,
+            running_max=self.at_once,
             waiting_max=self.waiting_max,
             kv_tokens=self.kv_tokens,
             priority=self.priority,
@@ -48,6 +50,11 @@ class EngineOptions(Struct, frozen=True):
 
     def details(self) -> Flavour:
         return FLAVOURS[self.flavour]
+
+    @property
+    def at_once(self) -> int | None:
+        """llama.cpp always has slots."""
+        return LLAMACPP_SLOTS if self.flavour == "llamacpp" and self.running_max is None else self.running_max
 
     @property
     def context(self) -> int:

@@ -6,6 +6,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
+from luftpause_fakes.engine_options import LLAMACPP_SLOTS
 from luftpause_fakes.engine_state import EngineState
 
 
@@ -83,7 +84,7 @@ async def version(_: Request) -> Response:
 async def props(request: Request) -> Response:
     options = state_of(request).options
     return as_json({
-        "total_slots": options.running_max or 4,
+        "total_slots": options.at_once,
         "model_alias": options.model,
         "default_generation_settings": {"n_ctx": options.context},
     })
@@ -92,7 +93,7 @@ async def props(request: Request) -> Response:
 async def slots(request: Request) -> Response:
     state = state_of(request)
     running = state.claimed().running
-    total = state.options.running_max or 4
+    total = state.options.at_once or LLAMACPP_SLOTS
     if request.query_params.get("fail_on_no_slot") and running >= total:
         return as_json(state.flavour.error(503, "no slot available", "unavailable_error"), 503)
     return as_json([

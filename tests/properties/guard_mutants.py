@@ -22,9 +22,9 @@ from luftpause.scheduler.core import (
     policies,
 )
 from luftpause.scheduler.core.decisions import HoldReason
-from luftpause.scheduler.core.events import TurnClass
+from luftpause.scheduler.core.events import Load, TurnClass
 from luftpause.scheduler.core.frame import Facts
-from luftpause.scheduler.core.guard_model import RUN, Above, Engine, Guarded, Lane
+from luftpause.scheduler.core.guard_model import RUN, Above, Engine, Guarded, Lane, Mean
 from luftpause.scheduler.core.model import Caller, Replica, Turn
 from luftpause_bench.sim.mutations import Change
 from tests.properties import guard_promises as promises
@@ -100,6 +100,7 @@ def _without_share(facts: Facts, g: Guarded, engine: Engine, lane: Lane, need: f
 
 
 _pushes_out, _protected, _surprised = guard._pushes_out, guard._protected, guard_learn._surprised
+_with_report = guard_learn.with_report
 
 
 def _only_batch_is_protected(facts: Facts, g: Guarded, engine: Engine, lane: Lane, price: float) -> bool:
@@ -118,7 +119,7 @@ def _what_is_shared_counts_as_lost(engine: Engine, own: float, said: float, got:
 
 
 def _beyond_what_is_reported(engine: Engine, *rest: Any) -> Engine:
-    found = _surprised(replace(engine, kv_reported=0.0, surprised=engine.surprised or engine.kv_reported > 0), *rest)
+    found = _surprised(replace(engine, kv_reported=float("inf")), *rest)
     return replace(found, kv_reported=engine.kv_reported)
 
 
@@ -141,6 +142,10 @@ def _one_sign_for_all(facts: Facts, turn: Turn) -> Any:
 
 def _same(engine: Engine, *_: Any) -> Engine:
     return engine
+
+
+def _with_what_waits(engine: Engine, load: Load, running_tokens: float) -> Engine:
+    return _with_report(engine, load, running_tokens * (1 + load.waiting / max(1, load.running)))
 
 
 def _nothing_lost(engine: Engine) -> tuple[Engine, list[Lane]]:
@@ -208,6 +213,20 @@ MUTANTS: Final = {
     "K never recovers": GuardMutant("K", (*_instead(guard_learn, "CREEP", 1.0), *_instead(guard_learn, "HERE", 1.0)),
         promises.k_that_fell_too_far_comes_back),
     "an unknown K stays unknown": GuardMutant("K", _instead(guard_accounts, "with_report", _same),
+        promises.k_that_nobody_tells_is_learned_from_a_queue),
+    "turns wait in the engine for a slot": GuardMutant("slots", _instead(guard, "_is_full", lambda *_: False),
+        rules.test_batch_turns_wait_for_a_slot_here_and_not_in_the_engine),
+    "slots hold any number of prefixes": GuardMutant("slots", _instead(guard_shadow, "places", lambda _: guard_shadow.PREFIXES_MAX),
+        rules.test_the_oldest_prefixes_go_where_slots_run_out_and_the_length_of_none_matters),
+    "short prefixes need no slot": GuardMutant("slots", _instead(guard, "places", lambda _: guard_shadow.PREFIXES_MAX),
+        rules.test_a_slot_that_a_run_is_about_to_come_back_to_is_not_taken_however_small_its_prefix_is),
+    "no prefix stays but in slots": GuardMutant("slots", _instead(guard_learn, "_surprised_in_slots", _same), partial(
+        promises.how_many_prefixes_stay_is_learned, 12, 11.0, 14.0)),
+    "as many prefixes stay as there are slots": GuardMutant("slots", _instead(guard_learn, "_surprised_in_slots", _same), partial(
+        promises.how_many_prefixes_stay_is_learned, 1, 1.0, 3.0)),
+    "each prefix that is lost costs a place": GuardMutant("slots", _instead(guard_learn, "JUDGES", 0), partial(
+        rules.test_how_many_prefixes_stay_is_learned_from_what_most_turns_say, 950.0, 0, {"gone": Mean(1.0, 1)}, 4.0)),
+    "what waits counts as what fits": GuardMutant("K", _instead(guard_accounts, "with_report", _with_what_waits),
         promises.k_that_nobody_tells_is_learned_from_a_queue),
     "who has most goes first": GuardMutant("rule D", _policy(flow_key=_most_runs_first),
         rules.test_a_caller_with_many_runs_there_waits_for_one_with_few),

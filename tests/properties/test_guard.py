@@ -35,6 +35,14 @@ def test_prefixes_that_protect_each_other_never_hold_everybody(
 
 
 @settings(max_examples=40)
+@given(st.integers(1, 5), st.integers(1, 2), RUNS, st.randoms(use_true_random=False))
+def test_slots_that_runs_are_about_to_come_back_to_never_hold_everybody(
+    slots: int, engines: int, runs: list[tuple[int, int, int]], chance: Random
+) -> None:
+    promises.nobody_is_held_while_every_engine_is_idle(0, engines, runs, chance, slots=slots)
+
+
+@settings(max_examples=40)
 @given(st.integers(500, 3000), st.integers(1, 3), RUNS, st.integers(1, 5), st.booleans(), st.randoms(use_true_random=False))
 def test_sub_agents_that_wait_for_their_parents_engine_never_hold_everybody(
     kv_tokens: int, engines: int, runs: list[tuple[int, int, int]], children: int, forks: bool, chance: Random
@@ -85,6 +93,11 @@ def test_whatever_is_found_k_moves_by_small_steps_and_never_beyond_what_is_repor
         if engine.kv < before.kv:
             assert began >= fell, "turns that were on their way when it fell lowered it again"
             fell = now
+
+
+@pytest.mark.parametrize(("truth", "least", "most"), [(1, 1.0, 3.0), (3, 4.0, 4.0), (4, 4.0, 4.0), (12, 11.0, 14.0)])
+def test_how_many_prefixes_stay_with_slots_is_learned(truth: int, least: float, most: float) -> None:
+    promises.how_many_prefixes_stay_is_learned(truth, least, most)
 
 
 @given(st.integers(0, 9000), st.integers(1, 5000))

@@ -26,6 +26,7 @@ class Metrics(Enum):
 PROBE_SECONDS: Final = (0.002, 0.02)
 SLOW_SECONDS: Final = (1.0, 1.9)  # below the probe's time-out
 TIMEOUT_SECONDS: Final = 2.0
+SLOTS: Final = 4  # an engine that runs so many at once and refuses nobody tells that, and no KV memory, as llama.cpp does
 
 
 class EngineProcess:
@@ -162,7 +163,10 @@ class EngineProcess:
         match self.metrics:
             case Metrics.TRUE:
                 gauges = self._engine.gauges()
-                self._shown = Load(gauges.running, gauges.waiting, gauges.kv_tokens, gauges.kv_used)
+                if self._params.running_max == SLOTS and self._params.waiting_max is None:
+                    self._shown = Load(gauges.running, gauges.waiting, slots=SLOTS)
+                else:
+                    self._shown = Load(gauges.running, gauges.waiting, gauges.kv_tokens, gauges.kv_used)
                 return self._shown
             case Metrics.FROZEN:
                 return self._shown

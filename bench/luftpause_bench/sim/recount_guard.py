@@ -5,7 +5,7 @@ from math import isclose
 
 from luftpause.scheduler.core.guard_flights import lane_of_turn
 from luftpause.scheduler.core.guard_model import RUN, Engine, Flying, Guarded, Lane, Waiter
-from luftpause.scheduler.core.guard_shadow import GONE_KEPT, PREFIXES_MAX, oldest_first
+from luftpause.scheduler.core.guard_shadow import GONE_KEPT, PREFIXES_MAX, oldest_first, places
 from luftpause.scheduler.core.model import GENERATIVE, State, Turn, TurnPhase
 
 
@@ -39,6 +39,7 @@ def _prefixes(engine: Engine) -> None:
     )
     assert list(engine.order) == sorted(engine.order)
     assert len(engine.order) <= 2 * PREFIXES_MAX + GONE_KEPT
+    assert not engine.slots or len(engine.prefixes) <= max(0, places(engine) - engine.turns)
     assert _same(engine.cached, sum(prefix.tokens for prefix in engine.prefixes.values()))
     assert all(0 < prefix.tokens <= prefix.whole or prefix.whole == 0 for prefix in engine.prefixes.values())
     for turn_class, paused in enumerate(engine.paused):

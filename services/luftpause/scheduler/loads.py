@@ -1,7 +1,7 @@
 """How loaded is a replica, by all the pages that say so?
 
-A replica's own `/metrics`, or SGLang's `/v1/loads` where that says nothing; for a router the pages named in `load_from`, whose sum counts
-only where every one of them could be read.
+A replica's own `/metrics`, or SGLang's `/v1/loads` where that says nothing; llama.cpp's `/props` adds how many slots it has. For a router
+the pages named in `load_from`, whose sum counts only where every one of them could be read.
 """
 
 import asyncio
@@ -10,16 +10,19 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from luftpause.kit.clock import Clock
 from luftpause.kit.config import ReplicaConfig
-from luftpause.scheduler import loads_json, metrics_text
+from luftpause.scheduler import loads_json, metrics_text, props_json
 from luftpause.scheduler.core.events import Load
 from luftpause.scheduler.engine_http import Answer
 from luftpause.scheduler.metrics_text import Unread
 
 SECOND_PAGE_SECONDS: Final = 60.0  # an engine that has neither page is asked for the second one this often
 LOADS_PATH: Final = "/v1/loads"
+PROPS_SECONDS: Final = 60.0  # llama.cpp is asked for its slots this often
+PROPS_PATH: Final = "/props"
 
 Get = Callable[[str], Awaitable[Answer]]  # of a URL
 
@@ -50,10 +53,13 @@ class Loads:
         self._second = _Page(base + LOADS_PATH, "sglang")
         self._second_counts = False  # it was the one that answered last
         self._second_due = float("-inf")
+        self._props_url = base + PROPS_PATH
+        self._props_due = float("-inf")
+        self._slots: int | None = None
 
     def anew(self) -> None:
         """The replica was away: it may have come back with other pages."""
-        self._second_due = float("-inf")
+        self._second_due = self._props_due = float("-inf")
 
     async def ask(self) -> Found | None:
         """None: it is configured not to be asked."""
@@ -66,9 +72,20 @@ class Loads:
             self._second_counts = found.load is not None
             return found
         found = await self._of(self._own)
+        if found.load is not None and self._own.flavour == "llamacpp":
+            return replace(found, load=replace(found.load, slots=await self._slots_told()))
         if found.load is None and found.answered and self._may_have_second():
             return await self._or_second(found)
         return found
+
+    async def _slots_told(self) -> int | None:
+        """As last told: a page that is missing for once says nothing new."""
+        if self._clock() >= self._props_due:
+            self._props_due = self._clock() + PROPS_SECONDS
+            answer = await self._get(self._props_url)
+            if answer.status == 200 and not answer.problem:
+                self._slots = props_json.slots(answer.body)
+        return self._slots
 
     def _may_have_second(self) -> bool:
         return self._own.flavour in {None, "sglang"} and self._clock() >= self._second_due

@@ -22,7 +22,7 @@ async def test_a_fake_engine_is_found_out_without_a_turn(flavour: str, tmp_path:
         event = await found.next(20)
         assert (event.outcome, event.models) == (OK, ("fake-1b",))
         tokens = None if flavour == "llamacpp" else 16_000
-        assert event.load == Load(0, 0, tokens, None if tokens is None else 0)
+        assert event.load == Load(0, 0, tokens, None if tokens is None else 0, slots=4 if flavour == "llamacpp" else None)
         assert event.apis is not None
         assert "chat" in event.apis
         async with httpx.AsyncClient(trust_env=False) as client:
@@ -45,6 +45,6 @@ async def test_llama_cpp_serves_all_formats_but_embeddings(tmp_path: Path):
         probing(replica(llama.at["http"]), again=True) as (_, found),
     ):
         event = await found.until(lambda event: event.outcome is OK)
-        assert (event.load, event.models) == (Load(0, 0), ("smollm2",))
+        assert (event.load, event.models) == (Load(0, 0, slots=2), ("smollm2",))
         assert event.apis == ("chat", "completions", "responses", "messages")
-        assert (await found.next()).load == Load(0, 0)  # none of the questions made it work
+        assert (await found.next()).load == Load(0, 0, slots=2)  # none of the questions made it work

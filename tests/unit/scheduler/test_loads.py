@@ -55,6 +55,40 @@ async def test_load_none_asks_nothing():
     assert at.asked == []
 
 
+PROPS = b'{"default_generation_settings":{"n_ctx":1024},"total_slots":4,"model_path":"m.gguf"}'
+
+
+async def test_llama_cpp_tells_its_slots_on_a_page_of_its_own_which_is_asked_once_a_minute():
+    at = pages(**{"http://r/metrics": LLAMA, "http://r/props": page(PROPS)})
+    loads = at.loads()
+    for at.now in (0.0, 2.0, 59.0):
+        assert await loads.ask() == Found(Load(4, 3, slots=4), answered=True)
+    assert at.asked == ["http://r/metrics", "http://r/props", "http://r/metrics", "http://r/metrics"]
+    at.now = 60.0
+    at.by_url["http://r/props"] = page(PROPS.replace(b"4,", b"8,"))
+    assert await loads.ask() == Found(Load(4, 3, slots=8), answered=True)
+
+
+@pytest.mark.parametrize(
+    "props",
+    [page("", 404), page("", 501), page("<html>"), page('{"role":"router"}'), page('{"total_slots":0}'), page('{"total_slots":-1}')],
+)
+async def test_where_llama_cpp_tells_no_slots_its_load_is_known_all_the_same(props: Answer):
+    at = pages(**{"http://r/metrics": LLAMA, "http://r/props": props})
+    loads = at.loads()
+    assert await loads.ask() == Found(Load(4, 3), answered=True)
+    at.by_url["http://r/props"] = page(PROPS)
+    loads.anew()  # it was away
+    assert await loads.ask() == Found(Load(4, 3, slots=4), answered=True)
+    at.now, at.by_url["http://r/props"] = 60.0, SILENT
+    assert await loads.ask() == Found(Load(4, 3, slots=4), answered=True)
+
+
+async def test_other_engines_are_not_asked_for_slots():
+    at = pages(**{"http://r/metrics": VLLM, "http://r/props": page(PROPS)})
+    assert await at.loads().ask() == Found(Load(4, 7), answered=True)
+
+
 # ---- routers ----------------------------------------------------------------------------------------------------
 
 

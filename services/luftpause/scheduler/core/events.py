@@ -22,17 +22,19 @@ class Usage(Struct, frozen=True, gc=False):
     cached: int | None = None
 
 
-class Load(Struct, frozen=True, gc=False):
+class Load(Struct, frozen=True, gc=False, omit_defaults=True):
     """
     Requests inside an engine: summed over its rows for one model.
 
-    `kv_tokens`: how many tokens its KV memory holds; `kv_used`: by requests that run. None: it does not say.
+    `kv_tokens`: how many tokens its KV memory holds; `kv_used`: by requests that run; `slots`: requests that it runs at once, each in a
+    place that keeps its tokens until another one takes it. None: it does not say.
     """
 
     running: int
     waiting: int
     kv_tokens: int | None = None
     kv_used: int | None = None
+    slots: int | None = None
 
 
 class ReplicaSpec(Struct, frozen=True, gc=False):

@@ -29,7 +29,7 @@ from luftpause.scheduler.core.guard_learn import (
 )
 from luftpause.scheduler.core.guard_model import RUN, Above, Engine, Guarded, Lane, LaneAccount
 from luftpause.scheduler.core.guard_order import flow_key, place_in_flow
-from luftpause.scheduler.core.guard_shadow import oldest_first, promised, room, running
+from luftpause.scheduler.core.guard_shadow import bounded, oldest_first, places, promised, room, running
 from luftpause.scheduler.core.model import GENERATIVE, QueueKey, Replica, Turn
 from luftpause.scheduler.core.settings import Settings
 
@@ -65,7 +65,7 @@ def _admits(facts: Facts, replica: Replica, turn: Turn) -> HoldReason | None:
     if account is None and above and is_strange(g, replica.name, above) and home_of(facts, g, turn, above) not in {"", replica.name}:
         return HoldReason.STICKY
     engine = g.engines.get(replica.name)
-    return _fits(facts, g, engine, turn, account, above) if engine is not None and engine.kv else None
+    return _fits(facts, g, engine, turn, account, above) if engine is not None and bounded(engine) else None
 
 
 def _fits(facts: Facts, g: Guarded, engine: Engine, turn: Turn, account: LaneAccount | None, above: Above) -> HoldReason | None:
@@ -76,12 +76,19 @@ def _fits(facts: Facts, g: Guarded, engine: Engine, turn: Turn, account: LaneAcc
     stem, prefix = engine.stems.get(lane), engine.prefixes.get(lane)
     more, cached = besides(engine, above)
     need = max(0.0, prompt - (stem.tokens if stem is not None else 0.0)) + more + answer_tokens(g, words, int(BATCH))
-    if engine.holding and need > room(engine) - promised(engine):
+    if engine.holding and _is_full(engine, need):
         return HoldReason.KV
     if stem is not None or (prefix is not None and prefix.tokens >= WARM * prefix.whole):
         return None
     own = cached + (prefix.tokens if prefix is not None else 0.0)
     return HoldReason.PROTECT if _pushes_out(facts, g, engine, (lane, *[each for each, _ in above]), need, own) else None
+
+
+def _is_full(engine: Engine, need: float) -> bool:
+    """With what runs there."""
+    if engine.slots and engine.turns >= engine.slots:
+        return True
+    return engine.kv > 0 and need > room(engine) - promised(engine)
 
 
 def _has_many(g: Guarded, flow: str) -> bool:
@@ -92,9 +99,13 @@ def _has_many(g: Guarded, flow: str) -> bool:
 
 def _pushes_out(facts: Facts, g: Guarded, engine: Engine, lanes: tuple[Lane, ...], need: float, own: float) -> bool:
     """Would a protected prefix have to go for it? The engine takes the oldest first. `lanes` have its own prefixes."""
-    others = engine.cached - own
-    deficit = need + _coming_growth(g, engine) - (facts.settings.batch_kv_share * room(engine) - promised(engine) - others)
-    if deficit <= 0:
+    share, tokens, prefixes = facts.settings.batch_kv_share, 0.0, 0.0
+    if engine.kv:
+        tokens = need + _coming_growth(g, engine) - (share * room(engine) - promised(engine) - (engine.cached - own))
+    if engine.slots:
+        others = len(engine.prefixes) - len([lane for lane in lanes if lane in engine.prefixes])
+        prefixes = 1 + engine.turns + others - share * places(engine)
+    if tokens <= 0 and prefixes <= 0:
         return False
     price = _price(engine, running(engine) + need)
     for other, prefix in oldest_first(engine):
@@ -102,8 +113,8 @@ def _pushes_out(facts: Facts, g: Guarded, engine: Engine, lanes: tuple[Lane, ...
             continue
         if _protected(facts, g, engine, other, price):
             return True
-        deficit -= prefix.tokens
-        if deficit <= 0:
+        tokens, prefixes = tokens - prefix.tokens, prefixes - 1
+        if tokens <= 0 and prefixes <= 0:
             return False
     return False
 

@@ -235,7 +235,7 @@ def _probed(facts: Facts, event: ReplicaProbed) -> Learned:
     if event.outcome is not ProbeOutcome.OK or event.load is None or event.replica not in facts.replicas:
         return NOTHING
     engine = g.engines.get(event.replica, FRESH)
-    reported = with_report(engine, event.load.kv_tokens, event.load.waiting, running(engine))
+    reported = with_report(engine, event.load, running(engine))
     if reported is engine:
         return NOTHING
     return told(_with_engine(facts, g, event.replica, _judged(facts, g, reported)), (event.replica,))

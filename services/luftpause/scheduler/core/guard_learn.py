@@ -2,8 +2,9 @@
 
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.events import Usage
+from luftpause.scheduler.core.events import Load, Usage
 from luftpause.scheduler.core.guard_model import Engine, Flying, Guarded, LaneAccount, Mean, Pauses, Words
+from luftpause.scheduler.core.guard_shadow import PREFIXES_MAX, bounded, room, running, whole
 
 PAUSES_KEPT = 64  # of one tool
 TOOLS_MAX, CALLERS_MAX, MODELS_MAX = 512, 4096, 512  # beyond them what is new is not told apart
@@ -17,6 +18,9 @@ KNOWN = 3  # so many values are needed before they are believed
 NOTHING_KNOWN = Mean()
 
 GONE, HERE, CREEP, RUSH = 0.97, 1.03, 1.0005, 1.02  # what a surprise, and none, does to K: one surprise in 60 turns at rest
+PLACE, PLACE_SHARE = 0.25, 0.03  # what most turns say changes the places of an engine of slots by so many, at least by such a part
+JUDGES = 8  # turns, at least
+EMPTY = 2.0  # a memory so many times as large as what is known to be there is no larger because that is found
 MUCH, LITTLE = 0.5, 0.1  # parts of a prompt: "it is here", "it is gone"
 HYSTERESIS = 1.25
 FIXED_SHARE_MAX = 0.33  # of a cold turn's first token: where hardly any turn is warm, what is known of the fixed part is old
@@ -136,9 +140,9 @@ def refill_seconds(engine: Engine) -> float | None:
 
 def worth(engine: Engine, seconds: float, bias: float, *, holding: bool) -> bool:
     """Rule A: tools that return sooner than the engine could refill its whole KV memory are worth holding a prefix for."""
-    if not engine.kv or (refill := refill_seconds(engine)) is None:
+    if not bounded(engine) or (refill := refill_seconds(engine)) is None:
         return True
-    limit = bias * max(0.0, engine.kv - engine.shared) * refill
+    limit = bias * whole(engine) * refill
     return seconds <= (limit * HYSTERESIS if holding else limit / HYSTERESIS)
 
 
@@ -153,7 +157,7 @@ def with_usage(engine: Engine, flying: Flying, usage: Usage, now: float) -> Engi
         firsts = (*engine.firsts[1 - FIRSTS_KEPT :], float(usage.cached))
         return replace(engine, context=context, prompt=prompt, firsts=firsts, shared=sorted(firsts)[len(firsts) // 4])
     engine = replace(engine, context=context, prompt=prompt)
-    if usage.cached is None or not engine.kv or not later:
+    if usage.cached is None or not bounded(engine) or not later:
         return engine
     shared = max(engine.shared, above[0][1]) if above else engine.shared
     own = max(1.0, usage.prompt - shared)
@@ -163,13 +167,15 @@ def with_usage(engine: Engine, flying: Flying, usage: Usage, now: float) -> Engi
 
 def _surprised(engine: Engine, own: float, said: float, got: float, now: float | None) -> Engine:
     """K after a turn with `own` prompt tokens, of which the shadow `said` and the engine `got` so many. `now` None: it may not fall."""
+    if engine.slots:
+        return _surprised_in_slots(engine, own, said, got, now)
     kv, surprised, lowered_at = engine.kv, engine.surprised, engine.lowered_at
     if said > MUCH * own and got < MUCH * said:
         if now is not None:
             kv, surprised, lowered_at = kv * GONE, True, now
     elif said < LITTLE * own and got > MUCH * own:
         kv *= HERE
-    elif said > MUCH * own:
+    elif said > MUCH * own and (engine.kv_reported or room(engine) <= EMPTY * (engine.cached + running(engine))):
         kv *= CREEP if engine.kv_reported or surprised else RUSH
     if engine.kv_reported:
         kv = min(kv, engine.kv_reported)
@@ -178,15 +184,41 @@ def _surprised(engine: Engine, own: float, said: float, got: float, now: float |
     return replace(engine, kv=kv, surprised=surprised, lowered_at=lowered_at)
 
 
-def with_report(engine: Engine, kv_tokens: int | None, waiting: int, running_tokens: float) -> Engine:
-    """A load report. Where it does not tell K, what runs when a queue first shows is K, and what runs without one is at most K."""
-    if kv_tokens:
-        if kv_tokens == engine.kv_reported:
+def _surprised_in_slots(engine: Engine, own: float, said: float, got: float, now: float | None) -> Engine:
+    """
+    How many prefixes stay: fewer than there are slots where these share a memory that is short of tokens, more where the engine puts
+    elsewhere what loses its slot, and brings it back. Only what most turns say counts: which slot a turn is given is a matter of likeness
+    too, so that in any case some prefixes are gone and others are still there.
+    """
+    step = max(PLACE, PLACE_SHARE * engine.kept)
+    if said > MUCH * own:
+        gone = engine.gone.add(float(got < MUCH * said))
+        if got >= MUCH * said:
+            return replace(engine, gone=gone, kept=max(engine.kept, min(engine.kept + step, engine.slots)))
+        if now is None or gone.count < JUDGES or gone.value <= MUCH:
+            return replace(engine, gone=gone)
+        return replace(engine, gone=gone, kept=max(1.0, engine.kept - step), lowered_at=now)
+    if said >= LITTLE * own:
+        return engine
+    here = engine.here.add(float(got > MUCH * own))
+    more = step if got > MUCH * own and here.count >= JUDGES and here.value > MUCH else 0.0
+    return replace(engine, here=here, kept=min(engine.kept + more, float(PREFIXES_MAX)))
+
+
+def with_report(engine: Engine, load: Load, running_tokens: float) -> Engine:
+    """
+    A load report. An engine that tells slots has as many places to begin with. Where nothing is told K is what runs when a queue first
+    shows, which is in flight but for the part that waits; and what runs without a queue is at most K.
+    """
+    if load.kv_tokens:
+        if load.kv_tokens == engine.kv_reported:
             return engine
-        return replace(engine, kv=float(kv_tokens), kv_reported=float(kv_tokens))
-    if engine.kv_reported:
+        return replace(engine, kv=float(load.kv_tokens), kv_reported=float(load.kv_tokens))
+    if load.slots and load.slots != engine.slots:
+        return replace(engine, slots=load.slots, kept=float(load.slots), kv=0.0)
+    if engine.kv_reported or engine.slots:
         return engine  # it was told before: this report lacks it
+    if load.running and load.waiting and not engine.kv:
+        return replace(engine, kv=running_tokens * load.running / (load.running + load.waiting) + engine.shared)
     used = running_tokens + engine.shared
-    if waiting > 0 and not engine.kv:
-        return replace(engine, kv=used)
-    return replace(engine, kv=max(engine.kv, used)) if waiting == 0 and engine.kv else engine
+    return replace(engine, kv=max(engine.kv, used)) if load.waiting == 0 and engine.kv else engine

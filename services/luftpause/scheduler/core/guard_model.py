@@ -91,12 +91,19 @@ class Paused(Struct, frozen=True, gc=False):
 
 
 class Engine(Struct, frozen=True, gc=False):
-    """One replica's account. `kv` 0: unknown, and nothing has shown a limit yet."""
+    """
+    One replica's account. `kv`: tokens that it keeps; 0: unknown, and nothing has shown a limit yet. An engine of slots keeps prefixes as
+    they are, however long: so many turns (`slots`) run at once, and `kept` prefixes stay, with those that run; 0: it tells no slots.
+    """
 
     kv: float = 0.0
     kv_reported: float = 0.0
+    slots: int = 0
+    kept: float = 0.0
+    gone: Mean = Mean()  # of prefixes that the shadow had; with slots alone
+    here: Mean = Mean()  # of prefixes that the shadow had no more
     surprised: bool = False  # a prefix was gone that the shadow had
-    lowered_at: float = -1.0  # when that last lowered `kv`: turns placed before say the same again
+    lowered_at: float = -1.0  # when that last lowered `kv` or `kept`: turns placed before say the same again
     holding: bool = True  # are pauses of batch runs worth their place? As last judged
     turns: int = 0  # in flight
     prompts: float = 0.0  # of those, tokens

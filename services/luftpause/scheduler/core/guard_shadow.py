@@ -20,6 +20,21 @@ def room(engine: Engine) -> float:
     return max(0.0, engine.kv - engine.shared)
 
 
+def bounded(engine: Engine) -> bool:
+    """Whether it is known how much stays there."""
+    return engine.kv > 0 or engine.slots > 0
+
+
+def places(engine: Engine) -> int:
+    """Of prefixes, with the turns that run."""
+    return round(engine.kept) if engine.slots else PREFIXES_MAX + engine.turns
+
+
+def whole(engine: Engine) -> float:
+    """Tokens of prefixes that it keeps, beyond what all runs share: as many as fit, or as usual contexts in its places have."""
+    return room(engine) if engine.kv else places(engine) * max(0.0, engine.context.value - engine.shared)
+
+
 def running(engine: Engine) -> float:
     """Tokens that turns in flight hold now, about."""
     return engine.stem_tokens + engine.prompts + RUNNING_SHARE * engine.answers
@@ -32,11 +47,11 @@ def promised(engine: Engine) -> float:
 
 def put(engine: Engine, lane: Lane, number: int, tokens: float, coming: int) -> Engine:
     """
-    The newest prefix; one of the same lane is replaced. Where K is unknown nothing is ever pushed out: there only those are kept that runs
-    will come back for.
+    The newest prefix; one of the same lane is replaced. Where nobody knows how much stays nothing is ever pushed out: there only those are
+    kept that runs will come back for.
     """
     engine = taken(engine, lane)
-    if coming < 0 and not engine.kv:
+    if coming < 0 and not bounded(engine):
         return engine
     prefix = Prefix(number, tokens, tokens, coming)
     engine = replace(
@@ -62,7 +77,7 @@ def left_behind(engine: Engine, lane: Lane) -> Engine:
     prefix = engine.prefixes.get(lane)
     if prefix is None or prefix.coming < 0:
         return engine
-    if not engine.kv:
+    if not bounded(engine):
         return taken(engine, lane)
     paused = _counted(engine.paused, prefix.coming, -1, -prefix.tokens)
     return replace(engine, prefixes=engine.prefixes.set(lane, replace(prefix, coming=-1)), paused=paused)
@@ -70,19 +85,21 @@ def left_behind(engine: Engine, lane: Lane) -> Engine:
 
 def cut(engine: Engine) -> tuple[Engine, list[Lane]]:
     """Push out the oldest until what runs and what is cached fit; also says who has lost all of its prefix."""
-    if not engine.kv:
+    if not bounded(engine):
         return engine, []
-    excess = engine.cached - max(0.0, room(engine) - running(engine))
-    if excess <= 0 and len(engine.prefixes) <= PREFIXES_MAX:
+    excess = engine.cached - max(0.0, room(engine) - running(engine)) if engine.kv else 0.0
+    most = max(0, places(engine) - engine.turns)
+    if excess <= 0 and len(engine.prefixes) <= most:
         return engine, []
     lost: list[Lane] = []
     passed = 0
     for number, lane in engine.order:
         prefix = engine.prefixes.get(lane)
         if prefix is not None and prefix.number == number:
-            if excess <= 0 and len(engine.prefixes) <= PREFIXES_MAX:
+            crowded = len(engine.prefixes) > most
+            if excess <= 0 and not crowded:
                 break
-            if 0 < excess < prefix.tokens:
+            if 0 < excess < prefix.tokens and not crowded:
                 engine = _shortened(engine, lane, prefix, excess)
                 break
             excess -= prefix.tokens

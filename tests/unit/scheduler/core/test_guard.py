@@ -137,12 +137,105 @@ def test_sub_agents_that_find_all_of_their_parents_prefix_do_not_make_it_one_tha
 
 
 def test_an_engine_that_does_not_tell_k_is_open_until_it_shows_a_queue() -> None:
-    engine = learn.with_report(Engine(), None, waiting=0, running_tokens=5000.0)
+    engine = learn.with_report(Engine(shared=100.0), Load(3, 0), running_tokens=5000.0)
     assert engine.kv == 0
-    engine = learn.with_report(engine, None, waiting=2, running_tokens=6000.0)
-    assert engine.kv == 6000
-    assert learn.with_report(engine, None, waiting=3, running_tokens=4000.0).kv == 6000
-    assert learn.with_report(engine, None, waiting=0, running_tokens=7000.0).kv == 7000
+    assert learn.with_report(engine, Load(0, 2), running_tokens=6000.0).kv == 0  # none runs yet
+    engine = learn.with_report(engine, Load(4, 2), running_tokens=6000.0)
+    assert engine.kv == 4100  # what waits is not in the memory
+    assert learn.with_report(engine, Load(3, 3), running_tokens=4000.0).kv == 4100
+    assert learn.with_report(engine, Load(5, 0), running_tokens=7000.0).kv == 7100
+
+
+def test_a_k_that_nobody_tells_rises_only_while_the_memory_is_not_known_to_be_half_empty() -> None:
+    engine = replace(MEASURED, kv_reported=0.0, prompts=4000.0)
+    for _ in range(50_000):
+        engine = learn.with_usage(engine, flying(950.0), Usage(1000, 50, 950), 1.0)
+    assert engine.kv == 10_000
+    engine = replace(engine, prompts=6000.0)
+    for _ in range(50_000):
+        engine = learn.with_usage(engine, flying(950.0), Usage(1000, 50, 950), 1.0)
+    assert 12_000 < engine.kv <= learn.RUSH * 12_000
+
+
+# ---- slots ------------------------------------------------------------------------------------------------------
+
+
+def slots(kept: float = 4.0, *, turns: int = 0, prefixes: int = 0) -> Engine:
+    engine = replace(MEASURED, kv=0.0, kv_reported=0.0, slots=4, kept=kept, turns=turns)
+    for number in range(prefixes):
+        engine = shadow.put(engine, (f"r{number}", "m"), number + 1, 500.0, int(BATCH))
+    return engine
+
+
+def test_an_engine_that_tells_slots_keeps_as_many_prefixes_whatever_waits_there() -> None:
+    engine = learn.with_report(replace(Engine(), kv=900.0), Load(2, 1, slots=4), running_tokens=3000.0)
+    assert (engine.slots, engine.kept, engine.kv) == (4, 4.0, 0.0)
+    learned = replace(engine, kept=5.5)
+    assert learn.with_report(learned, Load(4, 3, slots=4), running_tokens=9000.0) is learned
+    assert learn.with_report(learned, Load(4, 3), running_tokens=9000.0) is learned
+    assert learn.with_report(learned, Load(4, 3, slots=8), running_tokens=9000.0).kept == 8.0
+
+
+def test_the_oldest_prefixes_go_where_slots_run_out_and_the_length_of_none_matters() -> None:
+    engine, lost = shadow.cut(slots(turns=2, prefixes=3))
+    assert lost == [("r0", "m")]
+    assert engine.cached == 1000
+    engine, lost = shadow.cut(replace(engine, turns=6))
+    assert (lost, len(engine.prefixes)) == ([("r1", "m"), ("r2", "m")], 0)
+
+
+def test_where_tokens_and_slots_are_short_both_are_seen_to() -> None:
+    engine, lost = shadow.cut(replace(slots(turns=2, prefixes=3), kv=1300.0))
+    assert lost == [("r0", "m")]
+    assert engine.cached == 1000
+    engine, lost = shadow.cut(replace(slots(turns=2, prefixes=2), kv=800.0))
+    assert (lost, engine.cached) == ([], 800)
+
+
+MOST, FEW, ONE = Mean(0.8, 20), Mean(0.2, 20), Mean(1.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "cached", "before", "kept"),
+    [
+        (950.0, 0, {"gone": MOST}, 3.75),
+        (950.0, 0, {"gone": FEW}, 4.0),  # it is given a slot by likeness too
+        (950.0, 0, {"gone": ONE}, 4.0),
+        (950.0, 0, {"gone": MOST, "kept": 20.0}, 19.4),
+        (0.0, 900, {"here": MOST}, 4.25),  # it was there, from another memory than the slots'
+        (0.0, 900, {"here": FEW}, 4.0),
+        (0.0, 900, {"here": ONE}, 4.0),
+        (0.0, 0, {"here": MOST}, 4.0),
+        (950.0, 950, {"gone": MOST, "kept": 2.0}, 2.25),
+        (950.0, 950, {"kept": 3.9}, 4.0),
+        (950.0, 950, {"kept": 9.0}, 9.0),
+        (300.0, 0, {"gone": MOST, "here": MOST}, 4.0),
+    ],
+)
+def test_how_many_prefixes_stay_is_learned_from_what_most_turns_say(
+    said: float, cached: int, before: dict[str, object], kept: float
+) -> None:
+    engine = learn.with_usage(replace(slots(), **before), flying(said), Usage(1000, 50, cached), 1.0)
+    assert engine.kept == pytest.approx(kept)
+
+
+def test_turns_that_were_on_their_way_when_places_were_taken_off_take_off_no_more() -> None:
+    engine = learn.with_usage(replace(slots(), gone=MOST), flying(950.0), Usage(1000, 50, 0), 5.0)
+    engine = learn.with_usage(engine, flying(950.0), Usage(1000, 50, 0), 6.0)
+    assert engine.kept == 3.75
+    assert learn.with_usage(engine, replace(flying(950.0), placed=5.0), Usage(1000, 50, 0), 7.0).kept == 3.5
+
+
+def test_one_prefix_always_stays() -> None:
+    engine = replace(slots(kept=1.1), gone=MOST)
+    for number in range(4):
+        engine = learn.with_usage(engine, replace(flying(950.0), placed=float(number)), Usage(1000, 50, 0), number + 0.5)
+    assert engine.kept == 1.0
+
+
+@pytest.mark.parametrize(("seconds", "worth"), [(2.5, True), (4.0, True), (6.0, False)])
+def test_slots_are_worth_what_refilling_their_usual_contexts_takes(seconds: float, worth: bool) -> None:
+    assert learn.worth(slots(), seconds, 1.0, holding=True) is worth
 
 
 def test_first_tokens_tell_the_seconds_per_token_without_their_fixed_part() -> None:
@@ -189,11 +282,11 @@ def test_a_run_that_goes_on_takes_its_prefix_out_and_one_that_ended_leaves_it_as
 
 
 class Core:
-    def __init__(self, *specs: ReplicaSpec, kv_tokens: int | None = 3000, **settings: object) -> None:
+    def __init__(self, *specs: ReplicaSpec, kv_tokens: int | None = 3000, slots: int | None = None, **settings: object) -> None:
         made = Settings(policy="guard", start_grace_seconds=0.0, **settings)  # pyright: ignore[reportArgumentType]
         self.state: State = initial(made, specs or (ReplicaSpec("a", "http://a", ("m",)),), 0.0)
         self.now = 1.0
-        self.kv_tokens = kv_tokens
+        self.kv_tokens, self.slots = kv_tokens, slots
         self.tell(Resync(1.0, "d", "s", "b"))
         for name in self.state.names:
             self.probe(name)
@@ -204,7 +297,7 @@ class Core:
         return [*step.decisions, *(self.tell(Continue(self.now)) if step.more else [])]
 
     def probe(self, name: str = "a", running: int = 0, waiting: int = 0) -> list[Decision]:
-        return self.tell(ReplicaProbed(self.now, name, ProbeOutcome.OK, Load(running, waiting, self.kv_tokens)))
+        return self.tell(ReplicaProbed(self.now, name, ProbeOutcome.OK, Load(running, waiting, self.kv_tokens, slots=self.slots)))
 
     def ask(self, turn: str, tokens: int = 1000, turn_class: TurnClass = BATCH, **more: object) -> Decision:
         run = turn.partition(".")[0]
@@ -230,6 +323,39 @@ def test_running_turns_never_hold_more_than_the_memory() -> None:
     third = core.ask("c.0")
     assert isinstance(third, Held)
     assert third.reason is HoldReason.KV
+
+
+def test_batch_turns_wait_for_a_slot_here_and_not_in_the_engine() -> None:
+    core = Core(kv_tokens=None, slots=2)
+    assert isinstance(core.ask("a.0"), Place)
+    assert isinstance(core.ask("b.0"), Place)
+    third = core.ask("c.0")
+    assert isinstance(third, Held)
+    assert third.reason is HoldReason.KV
+    assert isinstance(core.ask("i.0", turn_class=INTERACTIVE), Place)
+    core.end("b.0", paused=False)
+    core.end("i.0", paused=False)
+    assert core.state.policy_state.engines["a"].turns == 2
+
+
+def test_a_slot_that_a_run_is_about_to_come_back_to_is_not_taken_however_small_its_prefix_is() -> None:
+    core = Core(kv_tokens=None, slots=2)
+    core.ask("a.0", tokens=10)
+    core.ask("b.0", tokens=10)
+    core.end("a.0", tokens=10)
+    third = core.ask("c.0", tokens=10)
+    assert isinstance(third, Held)
+    assert third.reason is HoldReason.PROTECT
+    assert isinstance(core.ask("a.1", tokens=20), Place)
+    assert placed(core.end("a.1", tokens=20, paused=False, cached=10)) == ["c.0"]
+
+
+def test_a_slot_that_batch_turns_may_not_have_stays_free() -> None:
+    core = Core(kv_tokens=None, slots=4, batch_kv_share=0.75)
+    for name in ("a.0", "b.0", "c.0"):
+        assert isinstance(core.ask(name), Place)
+    core.end("a.0")
+    assert isinstance(core.ask("d.0"), Held)  # it would have the fourth
 
 
 def test_a_prefix_that_is_about_to_be_used_is_not_pushed_out_and_its_run_passes() -> None:
