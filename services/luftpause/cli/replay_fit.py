@@ -94,7 +94,9 @@ def _size(found: Workload) -> dict[str, float | None]:
     loads = [report.load for reports in found.loads.values() for report in reports]
     sizes: dict[str, float | None] = {}
     full = max((load.running for load in loads if load.waiting > 0), default=0)
-    if full > 0 and full >= max(load.running for load in loads):  # else those waited for the next step, not for a place
+    if slots := max((load.slots or 0 for load in loads), default=0):
+        sizes["running_max"] = slots
+    elif full > 0 and full >= max(load.running for load in loads):  # else those waited for the next step, not for a place
         sizes["running_max"] = full
     known = [load.kv_tokens for load in loads if load.kv_tokens]
     if known:

@@ -31,7 +31,7 @@ from luftpause.scheduler.core.events import (
     Usage,
 )
 from luftpause.scheduler.core.settings import Settings
-from luftpause_fakes.engine_model import Engine, EngineParams, EngineRequest, Finished, Token
+from luftpause_fakes.engine_model import Engine, EngineParams, EngineRequest, Finished, Gauges, Token
 
 DATAPLANE: Final = "replay"
 TICK_SECONDS: Final = 1.0
@@ -73,6 +73,7 @@ class World:
         specs = tuple([spec for spec in self.found.replicas if spec.kind is Kind.GENERATIVE])
         self.specs = {spec.name: spec for spec in specs}
         self.engines = {name: Engine(self.params) for name in self.specs}
+        self.slotted = {name for name, reports in self.found.loads.items() if any(each.load.slots for each in reports)}
         self.due: dict[str, float | None] = dict.fromkeys(self.specs)
         self.followers: dict[str, list[Turn]] = {}
         self.left = len(self.found.turns)
@@ -179,13 +180,17 @@ class World:
     def probe(self) -> None:
         for name, engine in self.engines.items():
             self.advance(name)
-            gauges, spec = engine.gauges(), self.specs[name]
-            load = (
-                Load(gauges.running, gauges.waiting, gauges.kv_tokens, gauges.kv_used) if spec.capped and name in self.found.loads else None
-            )
+            spec = self.specs[name]
+            load = self.load(name, engine.gauges()) if spec.capped and name in self.found.loads else None
             models = spec.models if spec.models is not None else self.found.models.get(name, ())
             self.tell(ReplicaProbed(self.now, name, ProbeOutcome.OK, load, models))
         self.at(self.now + self.settings.probe_seconds, self.probe)
+
+    def load(self, name: str, gauges: Gauges) -> Load:
+        """What an engine tells: its slots and no memory, if it told those when it was recorded."""
+        if name in self.slotted:
+            return Load(gauges.running, gauges.waiting, slots=self.params.running_max)
+        return Load(gauges.running, gauges.waiting, gauges.kv_tokens, gauges.kv_used)
 
     def watch(self) -> None:
         """Wake when an engine's step ends."""

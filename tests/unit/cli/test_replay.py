@@ -244,6 +244,7 @@ def test_without_anything_to_fit_the_defaults_say_so() -> None:
         ([Load(4, 3), Load(3, 0)], 4),
         ([Load(6, 0)], None),
         ([Load(0, 2)], None),
+        ([Load(1, 0, slots=4), Load(2, 1)], 4),
     ],
 )
 def test_an_engine_is_full_only_where_it_never_ran_more_than_while_turns_waited(loads: list[Load], size: int | None) -> None:
@@ -253,9 +254,9 @@ def test_an_engine_is_full_only_where_it_never_ran_more_than_while_turns_waited(
     assert fitted.sources["running_max"] == ("log" if size else "default")
 
 
-def crowded() -> Workload:
+def crowded(load: Load = Load(0, 0, 16_000)) -> Workload:  # noqa: B008
     """Eight runs of three turns each that come at once for two engines which take two at a time."""
-    events: list[Event] = up(Load(0, 0, 16_000))
+    events: list[Event] = up(load)
     for run in range(8):
         for number in range(3):
             usage = Usage(1_000 + 600 * number, 100, 0 if number == 0 else 900 + 600 * number)
@@ -283,6 +284,13 @@ def test_strictly_sticky_runs_never_move_and_the_same_simulation_gives_the_same(
     assert one == two
     assert sum(run.moves for run in one.runs.values()) == 0
     assert all(run.run_s for run in one.runs.values())
+
+
+@pytest.mark.parametrize(("load", "slots", "kv"), [(Load(0, 0, slots=2), 2, False), (Load(0, 0, 16_000), 0, True)])
+def test_engines_tell_slots_where_they_told_them_and_their_memory_where_not(load: Load, slots: int, kv: bool) -> None:
+    world = World(crowded(load), Settings(policy="guard", start_grace_seconds=0.0), EngineParams(running_max=2))
+    assert all(each.finished is not None for each in world.play())
+    assert [(each.slots, each.kv > 0) for each in world.state.policy_state.engines.values()] == [(slots, kv)] * 2
 
 
 def test_rules_that_refuse_show_as_refused_and_the_run_goes_on() -> None:
