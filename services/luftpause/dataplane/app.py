@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from socket import socket
 from typing import Final
@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from luftpause.dataplane.api import make_api, methods_of
 from luftpause.dataplane.collecting import Collecting
-from luftpause.dataplane.door import Door
+from luftpause.dataplane.door import Door, Serve
 from luftpause.dataplane.http import Conn, protocol_of
 from luftpause.dataplane.link import SessionLink
 from luftpause.dataplane.metrics import LinkMetrics, LoopLag, PlaneMetrics
@@ -112,7 +112,7 @@ class Dataplane:
             self.sweep,
             self.relay.routes(),
             lambda path: methods_of(api, path),
-            self.relay.stored.methods,
+            self._others_at,
             self._tokens,
             metrics_open=metrics_open,
             proxy=self.proxy,
@@ -137,6 +137,11 @@ class Dataplane:
         self.own_url = ""  # of this worker alone
         self.serving: asyncio.Task[None]  # since `start`; ends with the server
         self.url = ""
+
+    def _others_at(self, path: str) -> Mapping[str, Serve]:
+        """Who serves, by method, what is neither a turn nor the app's nor proxied."""
+        asked = self.quotas.methods(path) if self.quotas is not None else {}
+        return asked or self.relay.stored.methods(path)
 
     async def start(self) -> None:
         """Listen. Raises LuftpauseError if the address can't be used."""

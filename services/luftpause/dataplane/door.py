@@ -36,13 +36,13 @@ FOR_PAGES: Final = b"GET, POST, DELETE"  # methods that web pages may use
 
 Serve = Callable[["Conn", "Request"], None]
 MethodsOf = Callable[[str], frozenset[str]]
-Stored = Callable[[str], Mapping[str, Serve]]
+Others = Callable[[str], Mapping[str, Serve]]
 
 
 class Door:
     """What all client connections share. `relayed` are the paths (POST only) whose requests have bodies and go to engines.
 
-    `stored` says by method who serves a path that names something an engine stores, `methods_of` which methods the ASGI app has for a
+    `others` says by method who serves a path that is neither a turn's nor the ASGI app's, `methods_of` which methods the app has for a
     path; none: there is no such path. `proxy` serves `/proxy/…`; None: it is off.
     """
 
@@ -52,7 +52,7 @@ class Door:
         sweep: Sweep,
         relayed: Mapping[str, Serve],
         methods_of: MethodsOf,
-        stored: Stored = lambda _: {},
+        others: Others = lambda _: {},
         tokens: Tokens | None = None,
         *,
         metrics_open: bool = False,
@@ -65,7 +65,7 @@ class Door:
         self._heads = KnownHeads()
         self.room = Room(config.held_bytes_max or usual_bytes_max(), config.held_bytes_per_caller_max)
         self._relayed = relayed
-        self._stored = stored
+        self._unlike_turns = others
         self._methods_of = methods_of
         self._hosts = frozenset(host.lower() for host in config.allowed_hosts)
         self._origins = frozenset(config.cors_origins)
@@ -182,7 +182,7 @@ class Door:
 
     def _others(self, head: RequestHead) -> Mapping[str, Serve]:
         """By method, who serves what is neither a turn nor the app's."""
-        return {head.method: self._serve_proxied} if gate.is_proxied(head) else self._stored(head.path)
+        return {head.method: self._serve_proxied} if gate.is_proxied(head) else self._unlike_turns(head.path)
 
     def _serve_proxied(self, conn: "Conn", request: "Request") -> None:
         if gate.is_preflight(request.head):
