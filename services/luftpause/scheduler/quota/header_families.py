@@ -5,15 +5,18 @@
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from luftpause.scheduler.quota.header_values import number, seconds_until
 from luftpause.scheduler.quota.samples import WINDOW_SECONDS, WITHOUT_NAME, Gathered, Sample
 
 Headers = Mapping[str, str]
+Read = Callable[[Gathered, re.Match[str], str, float], None]
 _PARTS: Final = {"limit": "limit", "remaining": "remaining", "reset": "reset_seconds", "renewalperiod": "window_seconds"}
 _WINDOWS: Final = "|".join(WINDOW_SECONDS)
 SAMPLES_MAX: Final = 64  # a provider tells a handful
+NAMES_KNOWN_MAX: Final = 256
 
 # openai, azure, groq, cerebras, mistral, fireworks, github-models: x-ratelimit-remaining-tokens, x-ratelimit-limit-requests-day
 _SUFFIXED: Final = re.compile(rf"(?:x-)?ratelimit-(limit|remaining|reset|renewalperiod)-([a-z0-9_-]{{1,64}}?)(?:-({_WINDOWS}))?", re.ASCII)
@@ -55,10 +58,16 @@ def told_limits(headers: Headers, now: float) -> Gathered:
 
 
 def _read_named(found: Gathered, name: str, value: str, now: float) -> None:
-    for pattern, read in _FAMILIES:
-        if match := pattern.fullmatch(name):
-            read(found, match, value, now)
-            return
+    family = _family_of(name)
+    if family is not None:
+        read, match = family
+        read(found, match, value, now)
+
+
+@lru_cache(maxsize=NAMES_KNOWN_MAX)
+def _family_of(name: str) -> "tuple[Read, re.Match[str]] | None":
+    """Answers of a provider tell the same names again and again."""
+    return next(((read, match) for pattern, read in _FAMILIES if (match := pattern.fullmatch(name))), None)
 
 
 def _value(part: str, value: str, now: float) -> float | None:
@@ -115,7 +124,7 @@ def _prefixed(found: Gathered, match: re.Match[str], value: str, now: float) -> 
     found.put(match[1].replace("-", "_"), _PARTS[match[2]], _value(match[2], value, now))
 
 
-_FAMILIES: Final[tuple[tuple[re.Pattern[str], Callable[[Gathered, re.Match[str], str, float], None]], ...]] = (
+_FAMILIES: Final[tuple[tuple[re.Pattern[str], Read], ...]] = (
     (_ANTHROPIC, _anthropic),
     (_UNIFIED, _unified),
     (_COPILOT, _copilot),

@@ -4,6 +4,7 @@ Every function gives None for what it cannot read; none raises.
 """
 
 import re
+from functools import lru_cache
 from math import isfinite
 from typing import Final
 
@@ -21,6 +22,7 @@ _CLOCK: Final = r"(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)"
 _DATE: Final = r"(?P<day>\d{1,2})[ -](?P<month>[A-Za-z]{3})[ -](?P<year>\d{4}|\d{2})"
 _HTTP_DATE: Final = re.compile(rf"[A-Za-z]{{3,9}},\s*{_DATE}\s+{_CLOCK}\s+(?:GMT|UTC|Z|[+-]0000)", re.ASCII)
 _ASCTIME: Final = re.compile(rf"[A-Za-z]{{3}}\s+(?P<month>[A-Za-z]{{3}})\s+(?P<day>\d{{1,2}})\s+{_CLOCK}\s+(?P<year>\d{{4}})", re.ASCII)
+MOMENTS_KNOWN_MAX: Final = 64  # the `Date` of all answers of a second is the same
 EPOCH_SECONDS_MIN: Final = 1e9  # a reset from here on is a moment (GitHub, GitLab, Anthropic unified), below it is a duration
 EPOCH_MILLISECONDS_MIN: Final = 1e11  # OpenRouter
 EPOCH_MICROSECONDS_MIN: Final = 1e14
@@ -45,6 +47,7 @@ def duration(value: str) -> float | None:
     return total if at and at == len(text) else None
 
 
+@lru_cache(maxsize=MOMENTS_KNOWN_MAX)
 def moment(value: str | None) -> float | None:
     """Epoch seconds of an RFC 3339 time (without an offset: UTC) or an HTTP-date (RFC 9110: all three forms)."""
     if value is None:

@@ -82,6 +82,8 @@ def _samples(
     if nested := nested_headers(said):
         found.add(told_limits(nested, now).samples())
     samples = found.samples()
+    if not text:
+        return samples
     written = Gathered()
     written.add(samples)
     written.add(written_limits(text, wait, refused=refused))

@@ -78,5 +78,5 @@ class Gathered:
 
 def _named(scope: str) -> str:
     """As it can stand in logs, metrics and keys; a scope without a name would stand for the whole target."""
-    name = "".join(character for character in scope if character.isprintable())[:SCOPE_CHARS_MAX].strip()
-    return name or UNNAMED
+    name = scope if scope.isprintable() else "".join(filter(str.isprintable, scope))
+    return name[:SCOPE_CHARS_MAX].strip() or UNNAMED
