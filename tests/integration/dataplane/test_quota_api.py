@@ -22,7 +22,7 @@ from luftpause.scheduler.governor.local import LocalPort
 from luftpause.scheduler.governor.targets import initial_state, specs_of
 from luftpause.scheduler.quota.events import TargetConfigured
 from tests.support.fake_scheduler import FakeScheduler
-from tests.support.plane import running_plane
+from tests.support.plane import client_of, get, post, running_plane
 
 SECONDS = 20
 CONFIG = GovernorConfig.model_validate({
@@ -186,6 +186,52 @@ async def test_a_dataplane_that_stops_lets_nobody_wait(world: World) -> None:
     assert (await world.ask("reserve", "github")).status_code == 503
 
 
+@in_a_world
+async def test_a_client_that_leaves_before_its_answer_has_asked_for_nothing_though_it_did_not_wait(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, withdrawn = asyncio.Event(), asyncio.Event()
+
+    async def slow(*_: Any, **__: Any) -> Any:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            withdrawn.set()
+
+    monkeypatch.setattr(world.plane.quotas._asked._port, "reserve", slow)  # type: ignore[union-attr]
+    async with client_of(world.plane) as client:
+        await client.send(post(b"{}", path="/v1/quota/one/reserve"))
+        await asyncio.wait_for(asked.wait(), SECONDS)
+        client.reset()
+        await asyncio.wait_for(withdrawn.wait(), SECONDS)
+
+
+@in_a_world
+async def test_what_a_client_reports_counts_though_it_leaves_before_the_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = world.plane.quotas._asked._port  # type: ignore[union-attr]
+    asked, left, report = asyncio.Event(), asyncio.Event(), port.report
+
+    async def slow(*told: Any, **more: Any) -> Any:
+        asked.set()
+        await left.wait()
+        return await report(*told, **more)
+
+    monkeypatch.setattr(port, "report", slow)
+    lease = await world.granted("few")
+    async with client_of(world.plane) as client:
+        body = json.dumps({**held(lease), "status": 200, "actual": {"requests": 3}}).encode()
+        await client.send(post(body, path="/v1/quota/few/report"))
+        await asyncio.wait_for(asked.wait(), SECONDS)
+        connections = world.plane._server.server_state.connections
+        before = len(connections)
+        client.reset()
+        await until(lambda: len(connections) < before)
+        left.set()
+        await until(lambda: not world.leases("few"))
+    assert world.governor.state.targets["few"].scopes["requests"].remaining == 6
+
+
 URGENT: list[tuple[dict[str, str], dict[str, Any], int]] = [
     ({}, {}, 1),
     ({"x-luftpause-class": "batch"}, {}, 2),
@@ -273,6 +319,43 @@ async def test_an_unknown_target_is_a_404_that_names_the_known_ones(world: World
 
 
 @in_a_world
+async def test_a_target_may_be_written_in_percent_codes(world: World) -> None:
+    async with client_of(world.plane) as client:
+        assert (await client.ask(post(b"{}", path="/v1/quota/f%65w/reserve"))).status == 200
+        strange = await client.ask(post(b"{}", path="/v1/quota/a%2Fb/reserve"))
+    assert (strange.status, strange.error["message"]) == (404, "no target is called 'a/b'; known: few, github, one")
+    assert len(world.leases("few")) == 1
+
+
+@in_a_world
+async def test_a_question_is_answered_on_connections_of_all_kinds(world: World) -> None:
+    path, mistake = "/v1/quota/few/reserve", post(b"[]", path="/v1/quota/few/reserve")
+    async with client_of(world.plane) as client:
+        for _ in range(2):
+            answer = await client.ask(post(b"{}", path=path))
+            assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+            assert (await client.ask(mistake)).status == 400
+        asked = await client.ask(get(path, "OPTIONS"))
+        assert (asked.status, asked.headers["allow"]) == (204, "OPTIONS, POST")
+        assert (await client.ask(post(b"", path="/v1/quota/github/enable"))).status == 204
+    async with client_of(world.plane) as old:
+        assert (await old.ask(post(b"{}", path=path, version="1.0"))).status == 200
+        assert await old.closed() == b""
+
+
+@in_a_world
+async def test_a_port_that_fails_is_a_500_and_the_connection_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(world.plane.quotas._asked._port, "reserve", broken)  # type: ignore[union-attr]
+    async with client_of(world.plane) as client:
+        for _ in range(2):
+            answer = await client.ask(post(b"{}", path="/v1/quota/one/reserve"))
+            assert (answer.status, answer.error["code"]) == (500, "internal")
+
+
+@in_a_world
 async def test_a_call_above_a_whole_limit_is_413(world: World) -> None:
     answer = await world.ask("reserve", "few", cost=10)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
@@ -340,7 +423,7 @@ async def test_what_others_saw_of_limits_counts(world: World) -> None:
 @in_a_world
 async def test_no_header_that_says_nothing_of_limits_reaches_the_governor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, str]] = []
-    port = world.plane.quotas._port  # type: ignore[union-attr]
+    port = world.plane.quotas._asked._port  # type: ignore[union-attr]
     observe = port.observe
 
     async def spy(target: str, **told: Any) -> Any:
@@ -474,7 +557,7 @@ async def test_without_a_governor_everything_is_a_503_that_says_so(world: World,
         raise QuotaUnavailableError("away")
         yield b""
 
-    port = world.plane.quotas._port  # type: ignore[union-attr]
+    port = world.plane.quotas._asked._port  # type: ignore[union-attr]
     for name in ("reserve", "report", "renew", "release", "observe", "view"):
         monkeypatch.setattr(port, name, away)
     monkeypatch.setattr(port, "events", away_events)
