@@ -2,7 +2,7 @@
 
 The same call, on connections that stay open: straight to a fake provider, through `/proxy/`, and straight again between a question to
 `POST /v1/quota/{target}/reserve` and its `report`, in turn; with the scheduler apart and in one process. The limits are far away, so all
-that is added is the asking.
+that is added is the asking; `reserve` alone is what the call waits for, as the report comes behind its answer.
 
     luftpause bench quota_latency [--calls 2000] [--quick]
 """
@@ -33,6 +33,7 @@ MOST_ADDED_MS: Final = 2.0
 WARM_UP: Final = 50
 APART: Final = "scheduler apart"
 TOGETHER: Final = "one process"
+RESERVED: Final = "reserve"
 ASKED: Final = "reserve and report"
 PROXIED: Final = "/proxy/"
 COLUMNS: Final = (
@@ -90,8 +91,13 @@ class Ways:
     def samples(self, plane: str, calls: int) -> list[Sample]:
         """After some calls that don't count. Raises LuftpauseError (`refused`)."""
         took = [(self.straight(), self.proxied(), self.straight(), self.asked()) for _ in range(WARM_UP + calls)][WARM_UP:]
-        first, proxied, second, asked = (list(each) for each in zip(*took, strict=True))
-        return [Sample(plane, PROXIED, first, proxied), Sample(plane, ASKED, second, asked)]
+        first, proxied, second, asked = zip(*took, strict=True)
+        answered, reported = (list(each) for each in zip(*asked, strict=True))
+        straight = list(second)
+        return [
+            Sample(plane, PROXIED, list(first), list(proxied)), Sample(plane, RESERVED, straight, answered),
+            Sample(plane, ASKED, straight, reported),
+        ]  # fmt: skip
 
     def straight(self) -> float:
         return self._timed(lambda: self._straight.ask("GET", PATH))
@@ -99,19 +105,20 @@ class Ways:
     def proxied(self) -> float:
         return self._timed(lambda: self._plane.ask("GET", f"/proxy/{TARGET}{PATH}"))
 
-    def asked(self) -> float:
-        return self._timed(self._asked)
+    def asked(self) -> tuple[float, float]:
+        """Until the call has its answer, and until that is reported."""
+        began = time.perf_counter()
+        _, said = self._plane.ask("POST", f"/v1/quota/{TARGET}/reserve", {"waitMs": 0})
+        granted = json.loads(said)
+        headers, _ = self._straight.ask("GET", PATH)
+        answered = time.perf_counter()
+        report = {"lease": granted["lease"], "fence": granted["fence"], "status": 200, "headers": headers}
+        self._plane.ask("POST", f"/v1/quota/{TARGET}/report", report)
+        return answered - began, time.perf_counter() - began
 
     def close(self) -> None:
         self._straight.close()
         self._plane.close()
-
-    def _asked(self) -> None:
-        _, said = self._plane.ask("POST", f"/v1/quota/{TARGET}/reserve", {"waitMs": 0})
-        granted = json.loads(said)
-        headers, _ = self._straight.ask("GET", PATH)
-        report = {"lease": granted["lease"], "fence": granted["fence"], "status": 200, "headers": headers}
-        self._plane.ask("POST", f"/v1/quota/{TARGET}/report", report)
 
     @staticmethod
     def _timed(work: Callable[[], object]) -> float:

@@ -140,7 +140,7 @@ class Dataplane:
 
     def _others_at(self, path: str) -> Mapping[str, Serve]:
         """Who serves, by method, what is neither a turn nor the app's nor proxied."""
-        asked = self.quotas.methods(path) if self.quotas is not None else {}
+        asked: Mapping[str, Serve] = self.quotas.methods(path) if self.quotas is not None else {}
         return asked or self.relay.stored.methods(path)
 
     async def start(self) -> None:

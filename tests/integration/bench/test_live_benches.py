@@ -57,9 +57,12 @@ def test_decisions_are_timed_both_ways_alone_and_beside_agents() -> None:
 @pytest.mark.bench
 def test_calls_that_ask_first_are_timed_both_ways() -> None:
     samples = run(lambda world: quota_latency.measure(world, quota_latency.Parameters(calls=20)))
+    ways = (quota_latency.PROXIED, quota_latency.RESERVED, quota_latency.ASKED)
     assert [(each.plane, each.way) for each in samples] == [
-        (plane, way) for plane in (quota_latency.APART, quota_latency.TOGETHER) for way in (quota_latency.PROXIED, quota_latency.ASKED)
+        (plane, way) for plane in (quota_latency.APART, quota_latency.TOGETHER) for way in ways
     ]
+    for _, reserved, asked in (samples[:3], samples[3:]):
+        assert all(before < after for before, after in zip(reserved.through, asked.through, strict=True))
     assert all(len(each.straight) == len(each.through) == 20 for each in samples)
     assert all(sum(each.through) > sum(each.straight) for each in samples)
 
