@@ -24,7 +24,7 @@ from luftpause.scheduler.core import (
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.events import Load, TurnClass
 from luftpause.scheduler.core.frame import Facts
-from luftpause.scheduler.core.guard_model import RUN, Above, Engine, Guarded, Lane, Mean
+from luftpause.scheduler.core.guard_model import RUN, Above, Engine, Guarded, Lane
 from luftpause.scheduler.core.model import Caller, Replica, Turn
 from luftpause_bench.sim.mutations import Change
 from tests.properties import guard_promises as promises
@@ -222,10 +222,10 @@ MUTANTS: Final = {
         rules.test_a_slot_that_a_run_is_about_to_come_back_to_is_not_taken_however_small_its_prefix_is),
     "no prefix stays but in slots": GuardMutant("slots", _instead(guard_learn, "_surprised_in_slots", _same), partial(
         promises.how_many_prefixes_stay_is_learned, 12, 11.0, 14.0)),
-    "as many prefixes stay as there are slots": GuardMutant("slots", _instead(guard_learn, "_surprised_in_slots", _same), partial(
-        promises.how_many_prefixes_stay_is_learned, 1, 1.0, 3.0)),
+    "slots are never short of memory": GuardMutant("slots", _instead(guard_learn, "_surprised_in_slots", _same),
+        rules.test_slots_whose_prefixes_are_mostly_gone_share_a_memory_that_is_short),
     "each prefix that is lost costs a place": GuardMutant("slots", _instead(guard_learn, "JUDGES", 0), partial(
-        rules.test_how_many_prefixes_stay_is_learned_from_what_most_turns_say, 950.0, 0, {"gone": Mean(1.0, 1)}, 4.0)),
+        rules.test_how_many_prefixes_stay_is_learned_from_what_most_turns_say, 950.0, 0, {"gone": rules.ONE, "kept": 20.0}, 20.0)),
     "what waits counts as what fits": GuardMutant("K", _instead(guard_accounts, "with_report", _with_what_waits),
         promises.k_that_nobody_tells_is_learned_from_a_queue),
     "who has most goes first": GuardMutant("rule D", _policy(flow_key=_most_runs_first),

@@ -266,7 +266,7 @@ def k_that_nobody_tells_is_learned_from_a_queue() -> None:
 
 
 def how_many_prefixes_stay_is_learned(truth: int, least: float, most: float) -> None:
-    """Of an engine with four slots: fewer where their memory is short, more where what loses its slot is brought back."""
+    """Of an engine with four slots: more where what loses its slot is brought back."""
     chance = Random(11)
     engine, kept = replace(MEASURED, kv=0.0, kv_reported=0.0, slots=4, kept=4.0), list[float]()
     for number in range(600):

@@ -162,13 +162,14 @@ def with_usage(engine: Engine, flying: Flying, usage: Usage, now: float) -> Engi
     shared = max(engine.shared, above[0][1]) if above else engine.shared
     own = max(1.0, usage.prompt - shared)
     said, got = min(flying.said, own), max(0.0, usage.cached - shared)
-    return _surprised(engine, own, said, got, now if flying.placed >= engine.lowered_at else None)
+    may_fall = now if flying.placed >= engine.lowered_at else None
+    if engine.slots:
+        engine = _surprised_in_slots(engine, own, said, got, may_fall)
+    return _surprised(engine, own, said, got, may_fall) if engine.kv else engine
 
 
 def _surprised(engine: Engine, own: float, said: float, got: float, now: float | None) -> Engine:
     """K after a turn with `own` prompt tokens, of which the shadow `said` and the engine `got` so many. `now` None: it may not fall."""
-    if engine.slots:
-        return _surprised_in_slots(engine, own, said, got, now)
     kv, surprised, lowered_at = engine.kv, engine.surprised, engine.lowered_at
     if said > MUCH * own and got < MUCH * said:
         if now is not None:
@@ -186,23 +187,33 @@ def _surprised(engine: Engine, own: float, said: float, got: float, now: float |
 
 def _surprised_in_slots(engine: Engine, own: float, said: float, got: float, now: float | None) -> Engine:
     """
-    How many prefixes stay: fewer than there are slots where these share a memory that is short of tokens, more where the engine puts
-    elsewhere what loses its slot, and brings it back. Only what most turns say counts: which slot a turn is given is a matter of likeness
-    too, so that in any case some prefixes are gone and others are still there.
+    How many prefixes stay: as many as there are slots, more where the engine puts elsewhere what loses its slot, and brings it back; if
+    they share a memory that is short of tokens, that has a K besides. Only what most turns say counts: which slot a turn is given is a
+    matter of likeness too, so that in any case some prefixes are gone and others are still there.
     """
-    step = max(PLACE, PLACE_SHARE * engine.kept)
     if said > MUCH * own:
-        gone = engine.gone.add(float(got < MUCH * said))
-        if got >= MUCH * said:
-            return replace(engine, gone=gone, kept=max(engine.kept, min(engine.kept + step, engine.slots)))
-        if now is None or gone.count < JUDGES or gone.value <= MUCH:
-            return replace(engine, gone=gone)
-        return replace(engine, gone=gone, kept=max(1.0, engine.kept - step), lowered_at=now)
-    if said >= LITTLE * own:
-        return engine
-    here = engine.here.add(float(got > MUCH * own))
-    more = step if got > MUCH * own and here.count >= JUDGES and here.value > MUCH else 0.0
-    return replace(engine, here=here, kept=min(engine.kept + more, float(PREFIXES_MAX)))
+        engine = replace(engine, gone=engine.gone.add(float(got < MUCH * said)))
+        if got < MUCH * said and now is not None and _most(engine.gone):
+            return _fewer(engine, own, now)
+    elif said < LITTLE * own:
+        engine = replace(engine, here=engine.here.add(float(got > MUCH * own)))
+        if got > MUCH * own and _most(engine.here):
+            return replace(engine, kept=min(engine.kept + _step(engine), float(PREFIXES_MAX)))
+    return engine
+
+
+def _fewer(engine: Engine, own: float, now: float) -> Engine:
+    if engine.kept > engine.slots:
+        return replace(engine, kept=max(engine.kept - _step(engine), float(engine.slots)), lowered_at=now)
+    return engine if engine.kv else replace(engine, kv=engine.shared + running(engine) + engine.cached + own)
+
+
+def _step(engine: Engine) -> float:
+    return max(PLACE, PLACE_SHARE * engine.kept)
+
+
+def _most(found: Mean) -> bool:
+    return found.count >= JUDGES and found.value > MUCH
 
 
 def with_report(engine: Engine, load: Load, running_tokens: float) -> Engine:
