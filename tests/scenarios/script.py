@@ -10,7 +10,7 @@ there is more.
     hello NAME [session=S] [boot=B] [turns=T@REPLICA/RUN,...] [fence=N] [run=R home=A seq=2 paused=ID,... class=C head=H known=ID,...
                 fell=m:n stored=RESPONSE,... model=M ago=SECONDS placed=SECONDS]
     lost NAME [session=S] · alive NAME [turns=T,...] [delivering=A,...] · suspect A [on=NAME] · unusable A [on=NAME]
-    probe NAME [load=RUNNING/WAITING] [models=m,n] [outcome=missed|refused]
+    probe NAME [load=RUNNING/WAITING [slots=N]] [models=m,n] [outcome=missed|refused]
     request TURN [run=R] [class=batch] [caller=C] [model=m] [kind=K] [ids=I,...] [head=H] [prev=RESPONSE] [body=B] [on=NAME] [attempt=N]
                  [principal=P] [age=SECONDS] [without=A,...] [api=messages] [priority=N] [answer=TOKENS] [bytes=N]
     started TURN · token TURN · tool-call TURN ids=I,... · response TURN id=RESPONSE
@@ -299,7 +299,8 @@ def hello(s: Script, subjects: list[str], o: Options) -> Event:
 
 
 def probe(s: Script, subjects: list[str], o: Options) -> Event:
-    load = Load(*(int(part) for part in o["load"].split("/"))) if "load" in o else None
+    slots = int(o["slots"]) if "slots" in o else None
+    load = Load(*(int(part) for part in o["load"].split("/")), slots=slots) if "load" in o else None
     return ReplicaProbed(s.now, subjects[0], ProbeOutcome(o.get("outcome", "ok")), load, listed(o, "models") or None)
 
 
