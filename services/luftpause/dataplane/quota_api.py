@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from luftpause.dataplane.quota_call import LEAVING, Endpoint, QuotaCall
 from luftpause.dataplane.quota_questions import JSON, QuotaQuestions
 from luftpause.dataplane.rejection import Rejection
-from luftpause.dataplane.responses import refusal
+from luftpause.dataplane.responses import PASSING, refusal
 from luftpause.kit.config_governor import GovernorConfig
 from luftpause.kit.errors import LuftpauseError
 from luftpause.kit.quota_port import QuotaPort, QuotaUnavailableError
@@ -127,7 +127,8 @@ def _answered(page: Page) -> Page:
 
 
 def _error(rejection: Rejection) -> Response:
-    headers = {"retry-after": str(rejection.retry_after_s)} if rejection.retry_after_s else None
+    retry = rejection.retry_after_s or (1 if rejection.status in PASSING else 0)
+    headers = {"retry-after": str(retry)} if retry else None
     return Response(rejection.body(), rejection.status, headers, media_type=JSON)
 
 
