@@ -123,7 +123,7 @@ class OpenAi:
     async def call(self, call: Call) -> bool:
         try:
             await self._client.chat.completions.create(**chat(call))
-        except openai.RateLimitError:
+        except (openai.RateLimitError, openai.APIConnectionError):
             return False
         return True
 
