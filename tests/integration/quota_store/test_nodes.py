@@ -113,6 +113,22 @@ async def test_a_lower_class_waits_for_a_better_one_on_another_node(redis: Redis
         assert not low.done()
 
 
+async def test_background_leaves_what_p0_is_forecast_to_want_on_another_node(redis: RedisServer, prefix: str) -> None:
+    spec = one_window(100)
+    async with node("a", store(redis, prefix), spec) as a, node("b", store(redis, prefix), spec) as b:
+        for _ in range(10):  # in ten minutes, so sixty in the hour
+            b.release(await b.reserve())
+        forecast = lambda: a.governor.state.targets[TARGET].scopes["core"].elsewhere[0]  # noqa: E731
+        a.release(await a.reserve())
+        await eventually("the other node knows", lambda: forecast() > 9)
+        low = [a.ask(priority=1) for _ in range(60)]
+        await eventually("what is left is P0's", lambda: 35 <= sum(one.done() for one in low) <= 42)
+        await asyncio.sleep(0.6)  # two more beats: nobody grants more
+        assert sum(one.done() for one in low) <= 42
+        for _ in range(50):
+            await b.reserve()
+
+
 async def test_reports_of_all_nodes_count_in_one_ledger(redis: RedisServer, prefix: str) -> None:
     spec = one_window(100)
     async with node("a", store(redis, prefix), spec) as a, node("b", store(redis, prefix), spec) as b:

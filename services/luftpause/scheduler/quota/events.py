@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from luftpause.scheduler.quota.headers import LimitKind
-from luftpause.scheduler.quota.model import Cost
+from luftpause.scheduler.quota.model import Cost, Demand
 from luftpause.scheduler.quota.samples import Sample
 from luftpause.scheduler.quota.specs import TargetSpec
 
@@ -147,13 +147,17 @@ class LeaseLost(Happened, frozen=True, gc=False):
 
 
 class ScopeShared(Struct, frozen=True, gc=False):
-    """The ledger of all nodes. `out`: units of all leases; `reset_seconds`: -1 is not known."""
+    """
+    The ledger of all nodes. `out`: units of all leases; `reset_seconds`: -1 is not known; `wanted`: decaying sums of what each class wants
+    on other nodes.
+    """
 
     name: str
     limit: float
     remaining: float
     out: float
     reset_seconds: float
+    wanted: Demand = (0.0, 0.0, 0.0)
 
 
 class LedgerTold(Happened, frozen=True, gc=False):

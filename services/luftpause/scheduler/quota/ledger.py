@@ -105,10 +105,18 @@ def with_wish(scope: Scope, was: tuple[Demand, float], priority: int, units: flo
     return p0, p1, p2
 
 
+def wanted_here(scope: Scope, now: float) -> Demand:
+    """The decaying sums as of now, without what other nodes want."""
+    fade = decayed(1.0, scope.demand_at, now, forecast_seconds(scope))
+    p0, p1, p2 = scope.demand
+    return p0 * fade, p1 * fade, p2 * fade
+
+
 def demand(scope: Scope, priority: int, now: float) -> float:
-    """Units per second that a class is forecast to want."""
+    """Units per second that a class is forecast to want, on all nodes."""
     seconds = forecast_seconds(scope)
-    seen = decayed(scope.demand[priority], scope.demand_at, now, seconds) / seconds
+    here = decayed(scope.demand[priority], scope.demand_at, now, seconds)
+    seen = (here + decayed(scope.elsewhere[priority], scope.elsewhere_at, now, seconds)) / seconds
     return max(seen, scope.spec.declared_demand) if priority == 0 else seen
 
 

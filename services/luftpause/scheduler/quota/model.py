@@ -112,6 +112,8 @@ class Scope(Struct, frozen=True, gc=False):
     burn_at: float = 0.0
     demand: Demand = (0.0, 0.0, 0.0)  # decaying sums of what was wanted
     demand_at: float = 0.0
+    elsewhere: Demand = (0.0, 0.0, 0.0)  # the same of other nodes that share the ledger
+    elsewhere_at: float = 0.0
     shares: "Map[str, Share]" = Map()  # of callers with a reservation
     paced: tuple[float, float, float] = (0.0, 0.0, 0.0)  # when a class may next
     origin: Origin = Origin.CONFIGURED

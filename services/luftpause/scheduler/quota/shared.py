@@ -94,7 +94,9 @@ def _shared(d: Draft, scope: Scope, one: ScopeShared, pending: Iterable[Lease]) 
     remaining = one.remaining - one.out + max(0.0, known)
     told_at = d.now if one.limit != scope.limit else scope.told_at
     at = d.now if scope.spec.kind == "bucket" or abs(remaining - scope.remaining) > ledger.NEAR else scope.at
-    return replace(scope, limit=one.limit, remaining=remaining, at=at, told_at=told_at, reset_at=reset_at)
+    return replace(
+        scope, limit=one.limit, remaining=remaining, at=at, told_at=told_at, reset_at=reset_at, elsewhere=one.wanted, elsewhere_at=d.now
+    )  # fmt: skip
 
 
 def _lease(d: Draft, want: str, fence: int) -> Lease | None:

@@ -18,7 +18,7 @@ from luftpause.scheduler.quota.model import Breaker, Cascade, Lease, Scope, Shar
 from luftpause.scheduler.quota.specs import TargetSpec
 
 VERSION: Final = 2
-SCOPE_TIMES: Final = ("at", "reset_at", "sample_at", "told_at", "blocked_until", "burn_at", "demand_at")
+SCOPE_TIMES: Final = ("at", "reset_at", "sample_at", "told_at", "blocked_until", "burn_at", "demand_at", "elsewhere_at")
 BREAKER_TIMES: Final = (
     "open_until", "told_until", "episode_at", "limited_at", "level_at", "trend_at", "tokens_at", "clean_at", "sent_at", "risen_at",
 )  # fmt: skip

@@ -4,6 +4,7 @@ from math import inf
 
 import pytest
 
+from luftpause.scheduler.quota import ledger
 from luftpause.scheduler.quota.decisions import Blocked, Disabled, Expired, Grant, Stale
 from luftpause.scheduler.quota.events import GrantConfirmed, GrantDeclined, LeaseLost, LeaseReleased, LedgerTold, ScopeShared
 from luftpause.scheduler.quota.model import Mode
@@ -127,6 +128,16 @@ def test_what_others_have_out_is_not_there() -> None:
     scope = desk.scope("req")
     assert scope.remaining - scope.out == 35
     assert scope.reset_at == 100
+
+
+def test_what_p0_wants_on_other_nodes_is_left_to_it_here() -> None:
+    desk = Desk(ScopeSpec("req", "fixed", 100, 3_600, green=0, red=0, protect=(0, 0, 0), floor=0))
+    elsewhere = ScopeShared("req", 100.0, 100.0, 0.0, 3_600.0, wanted=(10.0, 0.0, 0.0))  # in 600 s, so 60 in an hour
+    desk.send(LedgerTold(0.0, "t", (elsewhere,)))
+    assert len([at for at in range(50) if desk.granted(desk.want(f"p1-{at}", 1))]) == 40
+    assert desk.granted(desk.want("p0", 0)) == ["p0"]
+    assert ledger.wanted_here(desk.scope("req"), 0.0) == (1.0, 50.0, 0.0), "what others want is not told to them as ours"
+    assert desk.granted(desk.until(600.0)), "who has told nothing since wants less"
 
 
 def test_what_the_store_does_not_know_yet_is_not_there_either() -> None:

@@ -44,6 +44,7 @@ def scopes_of(target: Target, settings: Settings, now: float, lease: Lease | Non
             scope.spec.burst,
             cost=(units := cost.get(name, 0.0)),
             headroom=ledger.headroom(scope, rank, now, settings) if units else 0.0,
+            wanted=ledger.wanted_here(scope, now),
         )
         for name, scope in target.scopes.items()
     )
@@ -130,7 +131,8 @@ def told_of(
         now,
         target,
         tuple(
-            ScopeShared(one.name, one.limit, one.remaining, one.out - spare.get(one.name, 0.0), one.reset_seconds) for one in answer.scopes
+            ScopeShared(one.name, one.limit, one.remaining, one.out - spare.get(one.name, 0.0), one.reset_seconds, one.wanted)
+            for one in answer.scopes
         ),
         blocked_seconds=answer.blocked_seconds if answer.blocked_seconds < FOREVER_SECONDS else inf,
         disabled=answer.disabled,

@@ -8,6 +8,8 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from luftpause.scheduler.quota.model import Demand
+
 Counts = tuple[int, int, int]  # of P0, P1, P2
 
 
@@ -23,7 +25,10 @@ class Named(Struct, frozen=True, gc=False):
 
 
 class ScopeAsked(Struct, frozen=True, gc=False):
-    """A limit as the node has it configured; `cost`: what the call takes of it; `headroom`: what its class leaves to better ones."""
+    """
+    A limit as the node has it configured; `cost`: what the call takes of it; `headroom`: what its class leaves to better ones. `wanted`:
+    the decaying sums of what each class wants of it on this node.
+    """
 
     name: str
     kind: Literal["fixed", "bucket", "concurrent"]
@@ -32,6 +37,7 @@ class ScopeAsked(Struct, frozen=True, gc=False):
     burst: float = 1.0
     cost: float = 0.0
     headroom: float = 0.0
+    wanted: Demand = (0.0, 0.0, 0.0)
 
 
 class Rules(Struct, frozen=True, gc=False):
@@ -178,13 +184,14 @@ Asked = Reserve | Report | Renew | Release | Waiting | Enable | Restore
 
 
 class ScopeTold(Struct, frozen=True, gc=False):
-    """The shared ledger of a scope. `out`: units of all leases of all nodes."""
+    """The shared ledger of a scope. `out`: units of all leases of all nodes; `wanted`: as `ScopeAsked`'s, of all other nodes."""
 
     name: str
     limit: float
     remaining: float
     out: float
     reset_seconds: float = -1.0
+    wanted: Demand = (0.0, 0.0, 0.0)
 
 
 class Answer(Struct, frozen=True, gc=False, kw_only=True):

@@ -14,6 +14,7 @@ local HINT_SECONDS = 0.01
 local IDLE_SECONDS = 1
 local LATEST_SECONDS = 1 -- so exactly it is kept how late it is
 local WAIT_SECONDS = 1 -- a node says every quarter of it who waits there
+local FORECAST_SECONDS_MIN = 60
 local ALIVE_SECONDS = 5
 local TOLD_SECONDS_MAX = 86400 -- what a provider tells is believed so long
 local CLOCKS_SECONDS = 2 -- so far a provider's clock, told in whole seconds, may be from ours
@@ -272,16 +273,35 @@ end
 
 -- ---- the answer
 
+local elsewhere = {} -- per scope and class: decaying sums of what is wanted on other nodes
+
 local function waits(counts, seconds)
-  redis.call('HSET', WAITING, ask.node, cmsgpack.pack({counts = counts, until_ = now + seconds, alive = now + ALIVE_SECONDS}))
+  local wanted = {}
+  for _, told in ipairs(ask.scopes) do wanted[told.name] = told.wanted end
+  local one = {counts = counts, until_ = now + seconds, alive = now + ALIVE_SECONDS, wanted = wanted, at = now}
+  redis.call('HSET', WAITING, ask.node, cmsgpack.pack(one))
+end
+
+local function heard(one) -- what a node wanted goes on counting when it is idle, as it does there
+  if not one.wanted then return end
+  for _, told in ipairs(ask.scopes) do
+    local wanted = one.wanted[told.name]
+    if wanted then
+      local fade = math.exp((one.at - now) / math.max(FORECAST_SECONDS_MIN, told.window / 6))
+      local sum = elsewhere[told.name] or {0, 0, 0}
+      for class = 1, 3 do sum[class] = sum[class] + wanted[class] * fade end
+      elsewhere[told.name] = sum
+    end
+  end
 end
 
 local function nodes()
   local count, better, mine = 0, {0, 0, 0}, nil
   local all = redis.call('HGETALL', WAITING)
+  elsewhere = {}
   for at = 1, #all, 2 do
     local one = cmsgpack.unpack(all[at + 1])
-    if all[at] == ask.node then mine = one end
+    if all[at] == ask.node then mine = one else heard(one) end
     if one.alive > now then
       count = count + 1
       if all[at] ~= ask.node and one.until_ > now then
@@ -291,7 +311,7 @@ local function nodes()
       redis.call('HDEL', WAITING, all[at])
     end
   end
-  if not mine or mine.alive < now + ALIVE_SECONDS / 2 then
+  if not mine or (mine.at or 0) < now - WAIT_SECONDS / 4 then
     if not mine or mine.alive <= now then count = count + 1 end
     waits(mine and mine.counts or {0, 0, 0}, mine and math.max(0, mine.until_ - now) or 0)
   end
@@ -310,7 +330,7 @@ local function reply(out)
     local scope = scope_of(told.name)
     if scope then
       view[#view + 1] = {name = told.name, limit = scope.limit, remaining = scope.remaining, out = scope.out,
-        reset_seconds = scope.reset_at < INF and math.max(0, scope.reset_at - now) or -1}
+        wanted = elsewhere[told.name] or {0, 0, 0}, reset_seconds = scope.reset_at < INF and math.max(0, scope.reset_at - now) or -1}
     end
   end
   local standing = breaker.mode == 'open' or breaker.mode == 'disabled'
