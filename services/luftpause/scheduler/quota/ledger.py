@@ -149,9 +149,16 @@ def seconds_to_empty(scope: Scope, now: float, settings: Settings) -> float:
 
 
 def pace(scope: Scope, priority: int, now: float, settings: Settings) -> float:
-    """Units per second that a class may use of a fixed window that is not green."""
+    """Units per second that a class may use here of a fixed window that is not green: of all nodes' pace the part that it wants here."""
     free = max(left(scope) - headroom(scope, priority, now, settings), 0.0)
-    return free / max(seconds_left(scope, now), 1.0) * settings.weights[priority] / sum(settings.weights[1:])
+    whole = free / max(seconds_left(scope, now), 1.0) * settings.weights[priority] / sum(settings.weights[1:])
+    return whole * _part_here(scope, priority, now)
+
+
+def _part_here(scope: Scope, priority: int, now: float) -> float:
+    elsewhere = decayed(scope.elsewhere[priority], scope.elsewhere_at, now, forecast_seconds(scope))
+    here = wanted_here(scope, now)[priority]
+    return here / (here + elsewhere) if elsewhere > 0 else 1.0
 
 
 # ---- what leases and answers change -----------------------------------------------------------------------------

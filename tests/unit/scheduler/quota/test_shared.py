@@ -5,6 +5,7 @@ from math import inf
 import pytest
 
 from luftpause.scheduler.quota import ledger
+from luftpause.scheduler.quota.admission import PACED_SECONDS_MAX
 from luftpause.scheduler.quota.decisions import Blocked, Disabled, Expired, Grant, Stale
 from luftpause.scheduler.quota.events import GrantConfirmed, GrantDeclined, LeaseLost, LeaseReleased, LedgerTold, ScopeShared
 from luftpause.scheduler.quota.model import Mode
@@ -138,6 +139,19 @@ def test_what_p0_wants_on_other_nodes_is_left_to_it_here() -> None:
     assert desk.granted(desk.want("p0", 0)) == ["p0"]
     assert ledger.wanted_here(desk.scope("req"), 0.0) == (1.0, 50.0, 0.0), "what others want is not told to them as ours"
     assert desk.granted(desk.until(600.0)), "who has told nothing since wants less"
+
+
+def test_nodes_share_the_pace_of_a_class_by_what_each_wants() -> None:
+    spec = ScopeSpec("req", "fixed", 10_000, 3_600, protect=(0, 0, 0))
+    paces: list[float] = []
+    for elsewhere in (0.0, 3.0):
+        desk = Desk(spec)
+        desk.send(LedgerTold(0.0, "t", (ScopeShared("req", 10_000.0, 3_000.0, 0.0, 3_600.0, wanted=(0.0, elsewhere, 0.0)),)))
+        desk.want("a", 1)
+        paces.append(desk.scope("req").paced[1])
+    alone, one_of_four = paces
+    assert one_of_four == pytest.approx(4 * alone)
+    assert 0 < one_of_four < PACED_SECONDS_MAX
 
 
 def test_what_the_store_does_not_know_yet_is_not_there_either() -> None:
