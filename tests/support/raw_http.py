@@ -32,7 +32,8 @@ class RawServer:
             await writer.drain()
             if self.hang:
                 await reader.read()
-                self.closed.set()
+        if self.hang:  # also if it left with a reset, as one does that had not read all
+            self.closed.set()
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
