@@ -60,7 +60,7 @@ class QuotaRoutes:
     # ---- leases
 
     def methods(self, path: str) -> "Mapping[str, Serve]":
-        """None: no question is asked at this path."""
+        """Who serves a question that is asked at this path, by method; empty: none is."""
         if not path.startswith(PREFIX):
             return {}
         target, _, what = path[len(PREFIX) :].partition("/")

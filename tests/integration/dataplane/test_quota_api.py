@@ -39,9 +39,10 @@ CONFIG = GovernorConfig.model_validate({
 class World:
     """A dataplane, a governor in its process, and a client."""
 
-    def __init__(self, plane: Dataplane, governor: Governor, client: httpx.AsyncClient) -> None:
+    def __init__(self, plane: Dataplane, governor: Governor, port: LocalPort, client: httpx.AsyncClient) -> None:
         self.plane = plane
         self.governor = governor
+        self.port = port
         self.client = client
 
     async def ask(self, what: str, target: str = "one", sent: dict[str, str] | None = None, **body: Any) -> httpx.Response:
@@ -81,7 +82,7 @@ async def worlds(tokens: Tokens | None = None, **headers: str) -> AsyncGenerator
         running_plane(FakeScheduler(), tokens=tokens, governed=Governed(CONFIG, port)) as plane,
         httpx.AsyncClient(base_url=plane.url, timeout=SECONDS, headers=headers, trust_env=False) as client,
     ):
-        yield World(plane, governor, client)
+        yield World(plane, governor, port, client)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -199,7 +200,7 @@ async def test_a_client_that_leaves_before_its_answer_has_asked_for_nothing_thou
         finally:
             withdrawn.set()
 
-    monkeypatch.setattr(world.plane.quotas._asked._port, "reserve", slow)  # type: ignore[union-attr]
+    monkeypatch.setattr(world.port, "reserve", slow)
     async with client_of(world.plane) as client:
         await client.send(post(b"{}", path="/v1/quota/one/reserve"))
         await asyncio.wait_for(asked.wait(), SECONDS)
@@ -209,7 +210,7 @@ async def test_a_client_that_leaves_before_its_answer_has_asked_for_nothing_thou
 
 @in_a_world
 async def test_what_a_client_reports_counts_though_it_leaves_before_the_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    port = world.plane.quotas._asked._port  # type: ignore[union-attr]
+    port = world.port
     asked, left, report = asyncio.Event(), asyncio.Event(), port.report
 
     async def slow(*told: Any, **more: Any) -> Any:
@@ -348,7 +349,7 @@ async def test_a_port_that_fails_is_a_500_and_the_connection_goes_on(world: Worl
     async def broken(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(world.plane.quotas._asked._port, "reserve", broken)  # type: ignore[union-attr]
+    monkeypatch.setattr(world.port, "reserve", broken)
     async with client_of(world.plane) as client:
         for _ in range(2):
             answer = await client.ask(post(b"{}", path="/v1/quota/one/reserve"))
@@ -423,7 +424,7 @@ async def test_what_others_saw_of_limits_counts(world: World) -> None:
 @in_a_world
 async def test_no_header_that_says_nothing_of_limits_reaches_the_governor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, str]] = []
-    port = world.plane.quotas._asked._port  # type: ignore[union-attr]
+    port = world.port
     observe = port.observe
 
     async def spy(target: str, **told: Any) -> Any:
@@ -557,7 +558,7 @@ async def test_without_a_governor_everything_is_a_503_that_says_so(world: World,
         raise QuotaUnavailableError("away")
         yield b""
 
-    port = world.plane.quotas._asked._port  # type: ignore[union-attr]
+    port = world.port
     for name in ("reserve", "report", "renew", "release", "observe", "view"):
         monkeypatch.setattr(port, name, away)
     monkeypatch.setattr(port, "events", away_events)
