@@ -19,7 +19,8 @@ Json = dict[str, Any]
 
 class Cluster:
     """
-    Rules are those of `original`, whose places kept for paused runs tests can count, unless `scheduler` says otherwise.
+    Rules are those of `original`, whose places kept for paused runs tests can count, unless `scheduler` says otherwise. A scheduler
+    places when all planes are here: a busy machine may need longer than the usual grace to bring them back.
 
     `engines` are named engine-0, engine-1 …, `planes` dp-0, dp-1 …; a service that is started again has the port of its earlier life.
     """
@@ -35,7 +36,7 @@ class Cluster:
         self._names = [f"dp-{i}" for i in range(planes)]
         self._scheduler: Json = {
             "grpc_port": a_quiet_port(), "http_port": a_quiet_port(), "probe_seconds": 1, "dataplanes_expected": self._names,
-            "policy": "original", **scheduler,
+            "start_grace_seconds": READY_SECONDS, "policy": "original", **scheduler,
         }  # fmt: skip
         self._dataplane = dataplane
         self._ports = {name: a_quiet_port() for name in self._names}
