@@ -41,6 +41,10 @@ agents() { # N: sub-agents over MCP through the published port; with the command
   else docker run --rm --network host -e LUFTPAUSE_TOKEN "$IMAGE" loadgen --spawn "$1" --mcp "$MCP/mcp" --json --seconds-max 240; fi
 }
 runs_not_completed() { get "$MCP/status" | python3 -c 'import json, sys; print(sum(run["state"] != "Completed" for run in json.load(sys.stdin)["runs"]))'; }
+runs_have_begun() { # N: more runs than that, of which some go on: from then on a kill hits sub-agents, not their spawning
+  get "$MCP/status" | python3 -c 'import json, sys; runs = json.load(sys.stdin)["runs"]; sys.exit(len(runs) < int(sys.argv[1]) or all(run["state"] == "Completed" for run in runs))' "$1"
+}
+runs_there() { get "$MCP/status" | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["runs"]))'; }
 all_completed() { [ "$(runs_not_completed)" = 0 ]; }
 kill_inside() { # SERVICE: kill -9 its process, as the kernel does when memory is short; `docker kill` would count as asked for
   docker compose exec -T "$1" python -c '
@@ -122,20 +126,22 @@ c_demo() {
   ok "demo: a turn, the status, eight sub-agents with tools in $(seconds_since "$t") s, through published ports"
 }
 c_kill() {
-  local s before pid
+  local s before runs pid
   for s in scheduler dataplane fake-engine-a fake-mcp; do
-    before=$(docker inspect -f '{{.RestartCount}}' "$(container "$s")")
+    before=$(docker inspect -f '{{.RestartCount}}' "$(container "$s")") runs=$(runs_there)
     agents 8 >"$TMP/agents" 2>&1 & pid=$!
-    sleep 2; kill_inside "$s"
+    until_ok 60 runs_have_begun $((runs + 8)) || die "no sub-agents began"
+    kill_inside "$s"
     until_ok 60 restarted "$s" "$before" || die "$s was not started again"
     until_ok 120 healthy "$s" || die "$s is not healthy again"
     wait $pid || { cat "$TMP/agents" >&2; die "sub-agents did not survive kill -9 of $s"; }
     ask >/dev/null || die "no answer after $s was killed"
     ok "kill -9 of $s under eight sub-agents: started again, all completed"
   done
-  before=$(docker inspect -f '{{.RestartCount}}' "$(container runtime)")
+  before=$(docker inspect -f '{{.RestartCount}}' "$(container runtime)") runs=$(runs_there)
   agents 8 >/dev/null 2>&1 & pid=$!
-  sleep 2; kill_inside runtime
+  until_ok 60 runs_have_begun $((runs + 8)) || die "no sub-agents began"
+  kill_inside runtime
   until_ok 60 restarted runtime "$before" || die "runtime was not started again"
   until_ok 120 healthy runtime || die "runtime is not healthy again"
   wait $pid || :                                  # its client was cut off; the runs must not be

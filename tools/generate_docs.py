@@ -27,9 +27,10 @@ names every mistake with its line.
 - **Variables.** `${VAR}` in a value is replaced by the environment variable; unset is an error. `${VAR:-default}` has a default. `$$` is a
   plain `$`. Within `{ }` and `[ ]` such a value must be quoted.
 - **Overrides.** `LUFTPAUSE_<SECTION>__<KEY>` (two underscores) sets a single value over the file's: `LUFTPAUSE_DATAPLANE__PORT=9090`.
-  Sections: SCHEDULER, DATAPLANE, RUNTIME, GOVERNOR, LOG. Lists and mappings are set in the file only. Names without two underscores are
-  reserved.
+  Sections: SCHEDULER, DATAPLANE, RUNTIME, GOVERNOR, AUTH, LOG. Lists and mappings are set in the file only. Names without two underscores
+  are reserved.
 - **Secrets.** Keys stand in environment variables only; the file names them (`api_key_env`).
+- **Paths.** `~` is the user's home; a relative path begins where the service was started.
 - **Changes.** `replicas` and `governor.targets` are read again when the file has changed (once it has stopped changing, about two
   seconds) and on SIGHUP, by the scheduler and by `luftpause up`. Turns in flight stay where they are. A file with a mistake is not taken:
   the log names it with its line, and what was read before stays. So does a file without the key `replicas`; `replicas: []` removes all.

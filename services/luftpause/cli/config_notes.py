@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from luftpause.kit.auth import CLUSTER_TOKEN, TOKEN
 from luftpause.kit.config import AuthConfig, Config, ReplicaConfig, SchedulerConfig
+from luftpause.kit.config_file import overlooked
 from luftpause.kit.urls import base_url
 
 NEAR: Final = (".local", ".internal", ".lan", ".localhost")
@@ -20,6 +21,7 @@ def notes(config: Config, environment: Mapping[str, str]) -> list[str]:
     return [
         *(note for replica in config.replicas for note in _of_replica(replica, environment)),
         *_twins(config),
+        *(f"{name} sets nothing; {meant} would" for name, meant in overlooked(environment)),
         *_record(config.scheduler),
         *_auth(config.auth, environment),
     ]

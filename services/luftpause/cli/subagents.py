@@ -96,7 +96,20 @@ class SubAgents:
 
 @contextlib.asynccontextmanager
 async def connect(url: str, *, caller: str, token: str = "") -> AsyncGenerator[SubAgents]:
-    """A client of the runtime at `url` (with `/mcp`); raises LuftpauseError when nothing there speaks MCP."""
+    """A client of the runtime at `url` (with `/mcp`); raises LuftpauseError when nothing there speaks MCP, or no longer does."""
+    try:
+        async with _connected(url, caller, token) as client:
+            yield SubAgents(client)
+    except ExceptionGroup as group:  # the SDK's tasks wrap what goes wrong beside them
+        if found := _leaf(group, LuftpauseError):
+            raise found from None
+        if found := _leaf(group, (httpx2.HTTPError, OSError, MCPError)):
+            raise LuftpauseError(f"the MCP server at {url} was lost: {_root(found)}", code="mcp_lost") from group
+        raise
+
+
+@contextlib.asynccontextmanager
+async def _connected(url: str, caller: str, token: str) -> AsyncGenerator[Client]:
     refused = False  # the SDK does not say so
 
     async def look(answer: httpx2.Response) -> None:
@@ -120,7 +133,15 @@ async def connect(url: str, *, caller: str, token: str = "") -> AsyncGenerator[S
                 mend = "name the variable that holds your token with --token-env"
                 raise LuftpauseError(f"{url} takes no one without the right token (401); {mend}", code="no_token") from error
             raise LuftpauseError(f"no MCP server answers at {url}: {_root(error)}{_hint(url)}", code="no_mcp_server") from error
-        yield SubAgents(client)
+        yield client
+
+
+def _leaf(error: Exception, kinds: type[Exception] | tuple[type[Exception], ...]) -> Exception | None:
+    """The first of these kinds, in groups too."""
+    if isinstance(error, kinds):
+        return error
+    inner = cast("tuple[Exception, ...]", error.exceptions) if isinstance(error, ExceptionGroup) else ()
+    return next((found for each in inner if (found := _leaf(each, kinds))), None)
 
 
 def _hint(url: str) -> str:

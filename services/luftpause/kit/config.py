@@ -9,11 +9,9 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from luftpause.kit.config_base import URL_PATTERN, Count, Name, Port, Seconds, Section, Url
+from luftpause.kit.config_base import BaseUrl, Count, File, Host, Name, Port, Seconds, Section, Url, UrlPath, Variable
 from luftpause.kit.config_governor import PROFILES, GovernorConfig, ReplicaQuotaConfig
-from luftpause.kit.errors import ConfigError
 from luftpause.kit.header_names import folded
-from luftpause.kit.urls import base_url
 
 APIS_HELP: Final = (
     "Formats it serves: chat, completions, responses, messages, embeddings; not given: found out by requests that it can't act on."
@@ -22,7 +20,7 @@ APIS_HELP: Final = (
 
 class ReplicaConfig(Section):
     name: Name = Field(description="What logs, headers and the status page call it.")
-    url: str = Field(description="Base URL, with or without `/v1`.", pattern=URL_PATTERN)
+    url: BaseUrl = Field(description="Base URL, with or without `/v1`.")
     models: tuple[str, ...] | None = Field(
         default=None, description="Models it serves, `*` stands for anything in a name; not given: read from its `/v1/models`."
     )
@@ -36,7 +34,7 @@ class ReplicaConfig(Section):
         description="For a router: metrics pages whose loads are summed: its `/engine_metrics`, or each engine's (no path: `/metrics`). "
         "While one can't be read the load is unknown.",
     )
-    health: str | None = Field(
+    health: UrlPath | None = Field(
         default="/health", description="Path of its health check; null: it has none and is healthy while it can be reached."
     )
     max_in_flight: Count | None = Field(default=None, description="Most turns at once, whatever its metrics say.")
@@ -45,7 +43,7 @@ class ReplicaConfig(Section):
         description="`guard`: it was started with priority scheduling, and turns carry their class in the sign of this engine: SGLang's "
         "(higher goes first; start it with `--disable-priority-preemption`) or vLLM's (lower goes first). A client's own makes way.",
     )
-    api_key_env: str | None = Field(default=None, description="Environment variable that holds its API key.")
+    api_key_env: Variable | None = Field(default=None, description="Environment variable that holds its API key.")
     apis: tuple[str, ...] | None = Field(default=None, description=APIS_HELP)
     quota: ReplicaQuotaConfig | None = Field(
         default=None, description="For a hosted API: whose allowance its turns use; a target's or a profile's name, or settings as below."
@@ -75,18 +73,9 @@ class ReplicaConfig(Section):
             raise ValueError(f"names {', '.join(twice)} twice; its load would count double")
         return urls
 
-    @field_validator("url")
-    @classmethod
-    def _is_a_base(cls, url: str) -> str:
-        try:
-            base_url(url)
-        except ConfigError as error:
-            raise ValueError(error.message) from error
-        return url
-
 
 class SchedulerConfig(Section):
-    host: str = Field(default="127.0.0.1", description="Address to listen on, for gRPC and HTTP.")
+    host: Host = Field(default="127.0.0.1", description="Address to listen on, for gRPC and HTTP.")
     grpc_port: Port = Field(default=5000, description="Port of the session with the dataplanes (gRPC).")
     http_port: Port = Field(default=5001, description="Port of the status page and metrics (HTTP).")
     allowed_hosts: tuple[str, ...] = Field(
@@ -148,7 +137,7 @@ class SchedulerConfig(Section):
     probe_misses_max: Annotated[int, Field(ge=1)] = Field(
         default=3, description="A replica is unhealthy after this many probes in a row that timed out or brought a 5xx."
     )
-    record: Path | None = Field(default=None, description="Append every event to logs in this directory, for `luftpause replay`.")
+    record: File | None = Field(default=None, description="Append every event to logs in this directory, for `luftpause replay`.")
     record_clear: bool = Field(default=False, description="Record run ids and callers as they are, not as keyed hashes.")
     record_bytes_max: Annotated[int, Field(ge=1024)] = Field(
         default=2**30, description="A log that is longer is closed, and a new one begins with the state."
@@ -174,11 +163,11 @@ OWN_TOKEN: Final = "x-luftpause-token"  # noqa: S105 - a header's name
 
 
 class DataplaneConfig(Section):
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    host: Host = Field(default="127.0.0.1", description="Address to listen on.")
     port: Port = Field(default=8080, description="Port of the proxy.")
     name: Name = Field(default="dataplane", description="Its name towards the scheduler; each dataplane needs its own.")
     scheduler: str = Field(default="127.0.0.1:5000", description="Where the scheduler's gRPC listens, host:port.")
-    identity_key_env: str | None = Field(
+    identity_key_env: Variable | None = Field(
         default=None, description="Environment variable with the key of the head digests; the same for all dataplanes."
     )
     allowed_hosts: tuple[str, ...] = Field(
@@ -270,12 +259,12 @@ class DataplaneConfig(Section):
 class UpstreamConfig(Section):
     """An MCP server whose tools sub-agents may use: over HTTP (`url`) or stdio (`command`)."""
 
-    url: str | None = Field(default=None, description="Address of a streamable HTTP server.", pattern=URL_PATTERN)
+    url: Url | None = Field(default=None, description="Address of a streamable HTTP server.")
     headers: dict[str, str] = Field(default={}, description="Headers sent to it; secrets by ${VAR}.")
     command: str | None = Field(default=None, description="Program of a stdio server.")
     args: tuple[str, ...] = Field(default=(), description="Its arguments.")
     env: dict[str, str] = Field(default={}, description="Its environment, beside PATH and HOME.")
-    cwd: Path | None = Field(default=None, description="Its working directory.")
+    cwd: File | None = Field(default=None, description="Its working directory.")
     tool_seconds_max: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="Time-out of a call; not given: the runtime's."
     )
@@ -291,13 +280,13 @@ class UpstreamConfig(Section):
 
 
 class RuntimeConfig(Section):
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    host: Host = Field(default="127.0.0.1", description="Address to listen on.")
     port: Port = Field(default=7000, description="Port of the MCP server.")
     name: Annotated[str, StringConstraints(pattern=r"^([a-z0-9][a-z0-9-]{0,31})?$")] = Field(
         default="", description="Where several runtimes run: its name, which its handles then start with."
     )
-    dataplane: str = Field(default="http://127.0.0.1:8080", description="Base URL of the dataplane.")
-    state: Path = Field(default=Path("state"), description="State directory; holds runs.jsonl.")
+    dataplane: BaseUrl = Field(default="http://127.0.0.1:8080", description="Base URL of the dataplane.")
+    state: File = Field(default=Path("state"), description="State directory; holds runs.jsonl.")
     servers: dict[Name, UpstreamConfig] = Field(default={}, description="MCP servers whose tools sub-agents may use, by name.")
     default_model: str | None = Field(default=None, description="Model of a spawn that names none; not given: the only one served.")
     max_tokens: Count = Field(default=256, description="Longest answer of a turn; 0 leaves it to the engine.")
@@ -346,11 +335,11 @@ class RuntimeConfig(Section):
 class AuthConfig(Section):
     """Tokens come from LUFTPAUSE_TOKEN and LUFTPAUSE_CLUSTER_TOKEN, never from this file."""
 
-    tokens_file: Path | None = Field(default=None, description="File of `caller: token` lines; a caller with its own token can't be faked.")
+    tokens_file: File | None = Field(default=None, description="File of `caller: token` lines; a caller with its own token can't be faked.")
     metrics_open: bool = Field(default=False, description="`/metrics` without a token, also where one is set.")
-    tls_cert: Path | None = Field(default=None, description="Certificate of the scheduler's gRPC, PEM.")
-    tls_key: Path | None = Field(default=None, description="Its private key, PEM.")
-    tls_ca: Path | None = Field(default=None, description="Certificates that dataplanes trust when they connect to the scheduler, PEM.")
+    tls_cert: File | None = Field(default=None, description="Certificate of the scheduler's gRPC, PEM.")
+    tls_key: File | None = Field(default=None, description="Its private key, PEM.")
+    tls_ca: File | None = Field(default=None, description="Certificates that dataplanes trust when they connect to the scheduler, PEM.")
     insecure: bool = Field(default=False, description="The scheduler's gRPC off loopback without TLS.")
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """How does `luftpause.yaml` become a `Config`, and how is a mistake in it reported?"""
 
-import difflib
 import os
+import re
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,18 +13,16 @@ from pydantic_core import ErrorDetails
 
 from luftpause.kit import yaml_text
 from luftpause.kit.config import Config
-from luftpause.kit.config_base import NAME_PATTERN, URL_PATTERN, Section
+from luftpause.kit.config_base import Section
+from luftpause.kit.config_words import message, near
 from luftpause.kit.errors import ConfigError
 from luftpause.kit.yaml_text import Parsed, path_text
 
 PREFIX: Final = "LUFTPAUSE_"
 MISTAKES_MAX: Final = 10
-SHOWN_CHARS_MAX: Final = 60
 FILE_BYTES_MAX: Final = 2**20
-PATTERNS: Final = {
-    URL_PATTERN: "must begin with http:// or https:// and hold no spaces",
-    NAME_PATTERN: "must be letters, digits, `.`, `_` and `-`, at most 64, the first a letter or digit",
-}
+
+_REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def load(path: Path | None, environment: Mapping[str, str] | None = None) -> Config:
@@ -37,7 +35,7 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None) -> Con
     parsed = yaml_text.parse(_read(path) if path is not None else "", name, environment)
     values: Any = {} if parsed.values is None else parsed.values
     if not isinstance(values, dict):
-        raise ConfigError(f"{name}:1: must be a mapping of {_listed(list(Config.model_fields))}")
+        raise ConfigError(f"{name}:1: must be a mapping of {', '.join(Config.model_fields)}")
     overrides = _overrides(environment)
     found = _Mistakes(name, parsed, overrides)
     found.of_names(values)  # pyright: ignore[reportUnknownArgumentType]
@@ -53,13 +51,15 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None) -> Con
 
 def _read(path: Path) -> str:
     try:
-        if path.stat().st_size > FILE_BYTES_MAX:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+        if len(data) > FILE_BYTES_MAX:
             raise ConfigError(f"{path}: longer than {FILE_BYTES_MAX} bytes; is this the right file?")
-        return path.read_text(encoding="utf-8")
+        return data.decode()
     except OSError as error:
         raise ConfigError(f"{path}: can't be read: {error.strerror or error}; is the path right?") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text: {error.reason}") from error
+        raise ConfigError(f"{path}: is not UTF-8 text ({error.reason}); save it as UTF-8") from error
 
 
 # ---- the environment --------------------------------------------------------------------------------------------
@@ -85,14 +85,33 @@ def _overrides(environment: Mapping[str, str]) -> _Overrides:
     return _Overrides(variables, mistakes)
 
 
+def overlooked(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Variables that set nothing, and those that were meant: one underscore, or small letters, where two and capitals count."""
+    meant = {
+        f"{section}_{key}": f"{PREFIX}{section.upper()}__{key.upper()}"
+        for section, model in _sections().items()
+        for key in model.model_fields
+    }
+    found: list[tuple[str, str]] = []
+    for name in sorted(environment):
+        plain = name.lower().removeprefix(PREFIX.lower()).replace("__", "_")
+        if name.upper().startswith(PREFIX) and plain in meant and name != meant[plain]:
+            found.append((name, meant[plain]))
+    return found
+
+
+def _sections() -> dict[str, type[Section]]:
+    return {each: model for each, field in Config.model_fields.items() if (model := _model(field.annotation)) is not None}
+
+
 def _unknown(section: str, key: str) -> str:
     """Why there is no such setting, or it is no scalar; empty: there is."""
-    models = {each: model for each, field in Config.model_fields.items() if (model := _model(field.annotation)) is not None}
+    models = _sections()
     model = models.get(section)
     if model is None:
-        return f"no section {section}{_near(section, list(models))}"
+        return f"no section {section}{near(section, list(models))}"
     if key not in model.model_fields:
-        return f"{section} has no key {key}{_near(key, list(model.model_fields))}"
+        return f"{section} has no key {key}{near(key, list(model.model_fields))}"
     if not _scalar(model.model_fields[key].annotation):
         return f"{section}.{key} is a list or mapping; set it in the file"
     return ""
@@ -118,7 +137,7 @@ class _Mistakes:
         self._name = name
         self._parsed = parsed
         self._variables = overrides.variables
-        self._at = dict(parsed.mistakes)  # by path
+        self._at = {path: _no_value(path, parsed) or mistake for path, mistake in parsed.mistakes.items()}
         self._elsewhere = list(overrides.mistakes)
 
     @property
@@ -148,50 +167,19 @@ class _Mistakes:
             if told or any(path[: len(known)] == known for known in self._at):
                 continue
             if variable := self._variables.get(path):
-                self._elsewhere.append(f"{variable}: {_message(error, None)}")
+                self._elsewhere.append(f"{variable}: {message(error, None, ())}")
             else:
-                self._at[path] = _message(error, self._parsed.written(path))
+                self._at[path] = message(error, self._parsed.written(path), _keys_at(path[:-1]))
 
     def _place(self, path: yaml_text.Path) -> str:
         return f"{self._name}:{self._parsed.line(path)}: {path_text(path)}".removesuffix(": ")
 
 
-def _message(error: ErrorDetails, written: object) -> str:
-    path = tuple(error["loc"])
-    if error["type"] == "extra_forbidden":
-        return f"unknown key{_near(str(path[-1]), _keys_at(path[:-1]))}"
-    if error["type"] == "missing":
-        return "is missing"
-    if error["type"] == "value_error":
-        return error["msg"].removeprefix("Value error, ")
-    return f"{_shown(written)}{_allowed(error)}"
-
-
-def _allowed(error: ErrorDetails) -> str:
-    if error["type"] == "literal_error":
-        return f"must be {error.get('ctx', {}).get('expected', 'another value')}"
-    if error["type"] == "string_pattern_mismatch" and (said := PATTERNS.get(str(error.get("ctx", {}).get("pattern")))):
-        return said
-    message = error["msg"]
-    return message.replace("Input should", "should", 1) if message.startswith("Input should") else message[:1].lower() + message[1:]
-
-
-def _shown(value: object) -> str:
-    """The value as it is written in the file, so that no secret from a variable is shown; nothing for long or nested ones."""
-    if isinstance(value, str | int | float | bool) and len(text := str(value)) <= SHOWN_CHARS_MAX:
-        return f"{text!r} " if isinstance(value, str) else f"{text} "
-    return ""
-
-
-def _near(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    if close:
-        return f"; did you mean {close[0]}?"
-    return f"; allowed: {_listed(known)}" if known else ""
-
-
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words)
+def _no_value(path: yaml_text.Path, parsed: Parsed) -> str:
+    """Of `api_key_env: ${KEY}`, where KEY is not set; setting it would make the key itself stand where a name belongs."""
+    found = _REFERENCE.fullmatch(str(parsed.written(path)))
+    key = str(path[-1]) if path else ""
+    return f"{key} takes the name of a variable, not its value: write `{key}: {found[1]}`" if found and key.endswith("_env") else ""
 
 
 def _keys_at(path: yaml_text.Path) -> list[str]:

@@ -1,12 +1,11 @@
 """Which settings has the rate governor: what shares which quota, who goes first, and where is the ledger kept?"""
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, cast, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from luftpause.kit.config_base import Name, Seconds, Section, Url
+from luftpause.kit.config_base import File, Name, Seconds, Section, Url
 
 Profile = Literal["auto", "github", "copilot", "openai", "azure", "anthropic", "openrouter", "github-models"]
 PROFILES: Final[tuple[str, ...]] = get_args(Profile)
@@ -163,7 +162,7 @@ class GovernorConfig(Section):
         default="memory", description="`memory`: in the scheduler; `redis://host:port/db` (Redis or Valkey): shared by several nodes."
     )
     sharing: SharingConfig = Field(default=SharingConfig(), description="What a node does with a `store` that others use too.")
-    state: Path | None = Field(
+    state: File | None = Field(
         default=None, description="`memory`: file that the ledger is written to, so that it survives a restart of the scheduler."
     )
     state_seconds: Positive = Field(default=5, description="While it changes, the ledger is written this often.")

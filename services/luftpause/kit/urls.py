@@ -6,6 +6,9 @@ from urllib.parse import SplitResult, urlsplit
 
 from luftpause.kit.errors import ConfigError
 
+_BOUND: Final = re.compile(r"[\w.-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[\w.-]+)?", re.ASCII)
+_STRANGE: Final = re.compile(r"[\s$<>{}\"\\^`|…*]")
+_PAGES: Final = re.compile(r".*/chat/completions|.*/v1/(?:completions|responses|messages|embeddings|models)")
 _HOST: Final = re.compile(r"(\[[^\]@]*\]|[^:@\[\]]*)(?::[0-9]*)?")
 
 
@@ -27,6 +30,17 @@ def base_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{path}"
 
 
+def listening_host(host: str) -> str:
+    """`host`, if a socket can be bound to something of that form: a name or an address alone. Raises ConfigError."""
+    if not host:
+        raise ConfigError("is empty; write 127.0.0.1 for this machine alone, or 0.0.0.0 for all that can reach it")
+    if host == "*":
+        raise ConfigError("`*` is no address; write 0.0.0.0 (or `::` with IPv6) for all that can reach this machine")
+    if not _BOUND.fullmatch(host):
+        raise ConfigError(f"{host!r} is no host; write a name or an address alone, without http://, port or brackets")
+    return host
+
+
 def host_of(header: str) -> str:
     """The host of a Host header, lower case, without port; IPv6 keeps its brackets. One that is no host and port comes back whole."""
     host = header.strip().lower()
@@ -37,12 +51,24 @@ def host_of(header: str) -> str:
 def _mistake(parts: SplitResult) -> str:
     if parts.scheme not in {"http", "https"}:
         return "must begin with http:// or https://"
+    return _mistake_of_host(parts) or _mistake_of_path(parts)
+
+
+def _mistake_of_host(parts: SplitResult) -> str:
     if not parts.hostname:
         return "names no host; write it as http://host:port"
+    if found := _STRANGE.search(parts.netloc.rpartition("@")[2]):
+        return f"{found[0]!r} can't stand in a host; is something not filled in? Variables are written ${{NAME}}"
     if parts.port == 0:
         return "port 0 can't be connected to"
     if parts.username is not None or parts.password is not None:
         return "holds credentials; name the variable with the key in api_key_env instead"
+    return ""
+
+
+def _mistake_of_path(parts: SplitResult) -> str:
+    if _PAGES.fullmatch(parts.path.rstrip("/")):
+        return "is the address of one API; a base URL ends before that, with or without /v1"
     if parts.query or parts.fragment:
         return "holds a query or fragment; a base URL ends with its path"
     return ""

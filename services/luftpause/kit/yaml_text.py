@@ -12,6 +12,12 @@ from luftpause.kit.errors import ConfigError
 
 Path = tuple[str | int, ...]
 DEPTH_MAX: Final = 32
+MENDS: Final = {
+    "mapping values are not allowed here": "a `key: value` can't stand here: there must be a space after each `-` and `:` "
+    "of the line before, and this line must be indented as its neighbours",
+    "but found another document": "`---` begins a second document, and only one is read",
+    "special characters are not allowed": "it holds a control character; is this a text file?",
+}
 NODES_MAX: Final = 100_000  # aliases count each time they are used
 
 _VARIABLE: Final = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{[^}]*\}?")
@@ -137,4 +143,4 @@ def _why(error: yaml.YAMLError, text: str) -> str:
         return "this line is not indented as those before it"
     if mark is not None and line[: mark.column].endswith("$") and line[mark.column :].startswith("{"):
         return "within { } or [ ] a value with ${…} must be quoted"
-    return problem
+    return MENDS.get(problem, problem)

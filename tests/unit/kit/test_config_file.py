@@ -5,8 +5,15 @@ from pathlib import Path
 import pytest
 
 from luftpause.kit.config import Config
-from luftpause.kit.config_file import load
+from luftpause.kit.config_file import load, overlooked
 from luftpause.kit.errors import ConfigError
+
+LIST = "must be a list: entries within [ ], or each on a line of its own that begins with `- `"
+MAPPING = "must be a mapping: lines of `key: value`, indented below it"
+TEXT = "must be text: write it in quotes"
+EMPTY = "is empty; give it a value, or leave it out"
+NO_NAME = "must be the name of an environment variable (letters, digits and `_`); the key itself stands in that variable"
+A_KEY = "this looks like a key; put the key into an environment variable, and write that one's name here"
 
 
 def read(tmp_path: Path, text: str, **environment: str) -> Config:
@@ -100,6 +107,35 @@ def test_a_mistake_is_named_with_line_and_mend(text: str, message: str, tmp_path
     assert mistake(tmp_path, text) == message
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("Replicas: []", "Replicas: unknown key; did you mean replicas?"),
+        ("log: {LEVEL: info}", "log.LEVEL: unknown key; did you mean level?"),
+        ("dataplane: {connect-seconds: 1}", "dataplane.connect-seconds: unknown key; did you mean connect_seconds?"),
+        ("scheduler:\n#  policy: guard", f"scheduler: {EMPTY}"),
+        ("dataplane: {port: }", f"dataplane.port: {EMPTY}"),
+        ("replicas: http://x", f"replicas: 'http://x' {LIST}"),
+        ("replicas:\n  name: a", f"replicas: {LIST}"),
+        ("replicas: [{name: a, url: 'http://x', models: m}]", f"replicas[0].models: 'm' {LIST}"),
+        ("replicas: [{name: a, url: 'http://x', models: [3.1]}]", f"replicas[0].models[0]: 3.1 {TEXT}"),
+        ("replicas: [{name: no, url: 'http://x'}]", f"replicas[0].name: false {TEXT}"),
+        ("replicas: [a]", f"replicas[0]: 'a' {MAPPING}"),
+        ("runtime: {servers: [a]}", f"runtime.servers: {MAPPING}"),
+        ("dataplane: {port: 8080.5}", "dataplane.port: 8080.5 must be a whole number"),
+        ("dataplane: {connect_seconds: 2s}", "dataplane.connect_seconds: '2s' must be a number"),
+        ("auth: {insecure: maybe}", "auth.insecure: 'maybe' must be true or false"),
+        ("replicas: [{name: a, url: 'http://x', health: up}]", "replicas[0].health: 'up' must be a path that begins with `/`"),
+        ("runtime: {dataplane: 'localhost:1'}", "runtime.dataplane: 'localhost:1' must begin with http:// or https:// and hold no spaces"),
+        ("scheduler: {host: ''}", "scheduler.host: is empty; write 127.0.0.1 for this machine alone, or 0.0.0.0 for all that can reach it"),
+        ("log: {}\n---\nlog: {}", "not valid YAML: `---` begins a second document, and only one is read"),
+        ("replicas:\n  - name:a\n    url: http://x", "not valid YAML: a `key: value` can't stand here: there must be a space after"),
+    ],
+)
+def test_a_mistake_is_told_in_words_of_yaml(text: str, says: str, tmp_path: Path) -> None:
+    assert mistake(tmp_path, text + "\n").partition(": ")[2].startswith(says)
+
+
 def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
     said = mistake(tmp_path, "log: {level: loud}\nscheduler: {http_port: -1}\n").splitlines()
     assert [line.split(":")[1] for line in said] == ["1", "2"]
@@ -123,7 +159,7 @@ log: {level: loud}
         "luftpause.yaml:7: dataplane.port: given twice",
         "luftpause.yaml:8: log.level: 'loud' must be 'debug', 'info', 'warning' or 'error'",
         "LUFTPAUSE_SCHEDULER__GRPC_PROT: scheduler has no key grpc_prot; did you mean grpc_port?",
-        "LUFTPAUSE_DATAPLANE__FAILOVER: should be a valid boolean, unable to interpret input",
+        "LUFTPAUSE_DATAPLANE__FAILOVER: must be true or false",
     ]
 
 
@@ -136,9 +172,9 @@ def test_a_long_list_of_mistakes_is_cut(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"log: {level: \xff}\n", "luftpause.yaml: is not UTF-8 text: invalid start byte"),
-        (b"log: \x00\n", "luftpause.yaml: not valid YAML: special characters are not allowed"),
-        (b"a: 1\n---\nb: 2\n", "luftpause.yaml:2: not valid YAML: but found another document"),
+        (b"log: {level: \xff}\n", "luftpause.yaml: is not UTF-8 text (invalid start byte); save it as UTF-8"),
+        (b"log: \x00\n", "luftpause.yaml: not valid YAML: it holds a control character; is this a text file?"),
+        (b"a: 1\n---\nb: 2\n", "luftpause.yaml:2: not valid YAML: `---` begins a second document"),
         (b"just words\n", "luftpause.yaml:1: must be a mapping of replicas, scheduler, dataplane, runtime, governor, auth, log"),
         (b"log: !!python/object:os.system {}\n", "luftpause.yaml:1: not valid YAML: could not determine a constructor for the tag"),
         (b"log: 2024-99-99\n", "luftpause.yaml: not valid YAML: month must be in 1..12"),
@@ -197,11 +233,61 @@ def test_names_without_double_underscore_are_not_settings(tmp_path: Path) -> Non
         ("LUFTPAUSE_DATAPLANE__PORTT", "1", "LUFTPAUSE_DATAPLANE__PORTT: dataplane has no key portt; did you mean port?"),
         ("LUFTPAUSE_DATPLANE__PORT", "1", "LUFTPAUSE_DATPLANE__PORT: no section datplane; did you mean dataplane?"),
         ("LUFTPAUSE_RUNTIME__SERVERS", "x", "LUFTPAUSE_RUNTIME__SERVERS: runtime.servers is a list or mapping; set it in the file"),
-        ("LUFTPAUSE_DATAPLANE__PORT", "high", "LUFTPAUSE_DATAPLANE__PORT: should be a valid integer, unable to parse string as an integer"),
+        ("LUFTPAUSE_DATAPLANE__PORT", "high", "LUFTPAUSE_DATAPLANE__PORT: must be a whole number"),
     ],
 )
 def test_a_mistake_in_the_environment_names_the_variable(name: str, value: str, message: str, tmp_path: Path) -> None:
     assert mistake(tmp_path, "", **{name: value}) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "says"),
+    [
+        ("sk-ab0123456789", {}, NO_NAME),
+        ("hf_AbCdEfGhIjKlMnOpQrStUv0123", {}, A_KEY),
+        ("${HOSTED}", {}, "api_key_env takes the name of a variable, not its value: write `api_key_env: HOSTED`"),
+        ("${HOSTED}", {"HOSTED": "sk-ab0123456789"}, NO_NAME),
+    ],
+)
+def test_a_key_in_the_place_of_its_variable_is_not_shown(text: str, environment: dict[str, str], says: str, tmp_path: Path) -> None:
+    said = mistake(tmp_path, f'replicas: [{{name: a, url: "http://x", api_key_env: "{text}"}}]\n', **environment)
+    assert said == f"luftpause.yaml:1: replicas[0].api_key_env: {says}"
+
+
+def test_an_empty_variable_is_named(tmp_path: Path) -> None:
+    assert mistake(tmp_path, "", LUFTPAUSE_DATAPLANE__PORT="") == "LUFTPAUSE_DATAPLANE__PORT: is empty; give it a value, or unset it"
+
+
+@pytest.mark.parametrize("text", ["replicas:\r\n- name: a\r\n  url: http://x\r\n", "\ufeffreplicas: [{name: a, url: 'http://x'}]\n"])
+def test_lines_as_windows_ends_them_and_its_mark_at_the_beginning_are_read(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "luftpause.yaml"
+    file.write_bytes(text.encode())
+    assert [replica.url for replica in load(file, {}).replicas] == ["http://x"]
+
+
+def test_a_tilde_in_a_path_is_the_home_of_this_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert read(tmp_path, "runtime: {state: ~/luftpause}\n").runtime.state == Path("/home/ann/luftpause")
+    assert "can't be found: there is no such user" in mistake(tmp_path, "runtime: {state: ~nobody-of-that-name/luftpause}\n")
+
+
+def test_a_file_that_never_ends_is_not_read_to_its_end() -> None:
+    with pytest.raises(ConfigError, match="longer than"):
+        load(Path("/dev/zero"), {})
+
+
+def test_variables_that_set_nothing_are_found() -> None:
+    environment = {
+        "LUFTPAUSE_DATAPLANE_PORT": "1",
+        "luftpause_log__level": "debug",
+        "LUFTPAUSE_DATAPLANE__HOST": "::1",
+        "LUFTPAUSE_TOKEN": "t",
+        "LUFTPAUSE_RUNTIME_START_GRACE": "1",
+    }
+    assert overlooked(environment) == [
+        ("LUFTPAUSE_DATAPLANE_PORT", "LUFTPAUSE_DATAPLANE__PORT"),
+        ("luftpause_log__level", "LUFTPAUSE_LOG__LEVEL"),
+    ]
 
 
 def test_anchors_may_not_nest_without_end(tmp_path: Path) -> None:

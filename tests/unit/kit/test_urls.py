@@ -3,7 +3,7 @@
 import pytest
 
 from luftpause.kit.errors import ConfigError
-from luftpause.kit.urls import base_url, host_of
+from luftpause.kit.urls import base_url, host_of, listening_host
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,7 @@ def test_all_spellings_of_a_base_url_are_the_same(url: str):
         ("https://api.example/v1/openai/", "https://api.example/v1/openai"),
         ("https://api.example/xv1", "https://api.example/xv1"),
         ("http://[::1]:8000/v1", "http://[::1]:8000"),
+        ("https://name.services.example/models", "https://name.services.example/models"),
     ],
 )
 def test_a_path_prefix_stays(url: str, base: str):
@@ -36,6 +37,12 @@ def test_a_path_prefix_stays(url: str, base: str):
         ("http://e:1/v1?x=1", "query"),
         ("http://user:secret@e:1", "api_key_env"),
         ("http://[::1", "Invalid IPv6"),
+        ("http://$HOST:8000", "'$' can't stand in a host"),
+        ("https://<pod>-8000.proxy.example", "'<' can't stand in a host"),
+        ("https://…-8000.proxy.example", "'…' can't stand in a host"),
+        ("http://e:1/v1/chat/completions", "one API"),
+        ("http://e:1/openai/v1/messages/", "one API"),
+        ("http://e:1/v1/models", "one API"),
     ],
 )
 def test_a_url_that_cannot_be_a_base_is_a_clear_error(url: str, says: str):
@@ -52,3 +59,14 @@ def test_a_url_that_cannot_be_a_base_is_a_clear_error(url: str, says: str):
 )  # fmt: skip
 def test_which_host_a_request_names(header: str, host: str) -> None:
     assert host_of(header) == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::", "::1", "fe80::1%eth0", "localhost", "node_1.example"])
+def test_what_a_service_may_listen_on(host: str) -> None:
+    assert listening_host(host) == host
+
+
+@pytest.mark.parametrize("host", ["", "*", "[::1]", "localhost:80", "http://localhost", "a b", "a/b"])
+def test_what_no_service_can_listen_on(host: str) -> None:
+    with pytest.raises(ConfigError, match="write"):
+        listening_host(host)
