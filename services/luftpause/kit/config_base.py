@@ -10,7 +10,7 @@ from luftpause.kit.urls import base_url, listening_host
 
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 URL_PATTERN: Final = r"^https?://[^\s]+$"
-PATH_PATTERN: Final = r"^/[^\s]*$"
+PATH_PATTERN: Final = r"^[^\s:]+$"
 VARIABLE_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 KEY_CHARS_MIN: Final = 24
 
@@ -31,6 +31,10 @@ def _base(url: str) -> str:
     return url
 
 
+def _from_root(path: str) -> str:
+    return f"/{path.lstrip('/')}"
+
+
 def _host(host: str) -> str:
     try:
         return listening_host(host)
@@ -48,7 +52,7 @@ def _no_key(name: str) -> str:
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Url = Annotated[str, StringConstraints(pattern=URL_PATTERN)]
 BaseUrl = Annotated[str, StringConstraints(pattern=URL_PATTERN), AfterValidator(_base)]
-UrlPath = Annotated[str, StringConstraints(pattern=PATH_PATTERN)]
+UrlPath = Annotated[str, StringConstraints(pattern=PATH_PATTERN), AfterValidator(_from_root)]
 Host = Annotated[str, AfterValidator(_host)]
 Variable = Annotated[str, StringConstraints(pattern=VARIABLE_PATTERN), AfterValidator(_no_key)]
 File = Annotated[Path, AfterValidator(_own_file)]

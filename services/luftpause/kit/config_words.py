@@ -12,7 +12,7 @@ SHOWN_CHARS_MAX: Final = 60
 PATTERNS: Final = {
     URL_PATTERN: "must begin with http:// or https:// and hold no spaces",
     NAME_PATTERN: "must be letters, digits, `.`, `_` and `-`, at most 64, the first a letter or digit",
-    PATH_PATTERN: "must be a path that begins with `/`",
+    PATH_PATTERN: "must be a path alone, as in /health",
     VARIABLE_PATTERN: "must be the name of an environment variable (letters, digits and `_`); the key itself stands in that variable",
 }
 NUMBER: Final = "must be a number"

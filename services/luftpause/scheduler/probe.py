@@ -98,7 +98,7 @@ class Probe:
     async def _check(self, seconds: float) -> Answer:
         if self._config.health is None:
             return await self._reach(seconds)
-        answer = await self._get("/" + self._config.health.lstrip("/"), seconds)
+        answer = await self._get(self._config.health, seconds)
         if answer.outcome is ProbeOutcome.OK and answer.status >= 300:
             mend = f"{answer.problem}; taken as alive, but name its health path in replicas[].health (null: it has none)"
             return msgspec.structs.replace(answer, problem=mend)

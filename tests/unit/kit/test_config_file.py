@@ -125,7 +125,10 @@ def test_a_mistake_is_named_with_line_and_mend(text: str, message: str, tmp_path
         ("dataplane: {port: 8080.5}", "dataplane.port: 8080.5 must be a whole number"),
         ("dataplane: {connect_seconds: 2s}", "dataplane.connect_seconds: '2s' must be a number"),
         ("auth: {insecure: maybe}", "auth.insecure: 'maybe' must be true or false"),
-        ("replicas: [{name: a, url: 'http://x', health: up}]", "replicas[0].health: 'up' must be a path that begins with `/`"),
+        (
+            "replicas: [{name: a, url: 'http://x', health: 'http://x/h'}]",
+            "replicas[0].health: 'http://x/h' must be a path alone, as in /health",
+        ),
         ("runtime: {dataplane: 'localhost:1'}", "runtime.dataplane: 'localhost:1' must begin with http:// or https:// and hold no spaces"),
         ("scheduler: {host: ''}", "scheduler.host: is empty; write 127.0.0.1 for this machine alone, or 0.0.0.0 for all that can reach it"),
         ("log: {}\n---\nlog: {}", "not valid YAML: `---` begins a second document, and only one is read"),
@@ -134,6 +137,11 @@ def test_a_mistake_is_named_with_line_and_mend(text: str, message: str, tmp_path
 )
 def test_a_mistake_is_told_in_words_of_yaml(text: str, says: str, tmp_path: Path) -> None:
     assert mistake(tmp_path, text + "\n").partition(": ")[2].startswith(says)
+
+
+@pytest.mark.parametrize("path", ["up", "/up", "//up"])
+def test_the_path_of_a_health_check_begins_at_the_root(path: str, tmp_path: Path) -> None:
+    assert read(tmp_path, f"replicas: [{{name: a, url: 'http://x', health: {path}}}]\n").replicas[0].health == "/up"
 
 
 def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
