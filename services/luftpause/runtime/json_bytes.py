@@ -1,9 +1,11 @@
-r"""How is JSON with half a surrogate pair mended, so that strict readers take it?
+r"""How is JSON mended that has half a surrogate pair in it, or bytes that are no UTF-8, so that strict readers take it?
 
 `"\ud83e"` is what JavaScript writes for a text that was cut in the middle of an emoji. It is valid JSON that stands for no text, and the
-MCP SDK refuses the whole message. Only the lone half is replaced, by U+FFFD; whole pairs and escaped backslashes stay.
+MCP SDK refuses the whole message. Only the lone half is replaced, by U+FFFD; whole pairs and escaped backslashes stay. So is each byte that
+belongs to another encoding (servers on Windows write their own).
 """
 
+import codecs
 import re
 from typing import Final
 
@@ -12,6 +14,11 @@ _ESCAPE: Final = re.compile(
 )
 _BEGUN: Final = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?|u[0-9a-fA-F]{0,3})?\Z")
 _BEGUN_BYTES_MAX: Final = 11
+
+
+def clean(data: bytes) -> bytes:
+    """JSON, or several lines of it, that strict readers take; as it was where there is nothing to mend."""
+    return without_lone_surrogates(data.decode("utf-8", "replace").encode())
 
 
 def without_lone_surrogates(data: bytes) -> bytes:
@@ -23,21 +30,22 @@ def _mended(escape: re.Match[bytes]) -> bytes:
     return rb"\ufffd" if escape["lone"] else escape[0]
 
 
-class SurrogateMender:
-    """`without_lone_surrogates` for a stream: an escape that is cut by a chunk's end waits for the rest; nothing else does."""
+class Mender:
+    """`clean` for a stream: an escape or a character that is cut by a chunk's end waits for the rest; nothing else does."""
 
     def __init__(self) -> None:
         self._rest = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, chunk: bytes) -> bytes:
-        data, self._rest = self._rest + chunk, b""
+        data, self._rest = self._rest + self._decoder.decode(chunk).encode(), b""
         at = data.find(b"\\", max(0, len(data) - _BEGUN_BYTES_MAX))
         if at >= 0:
             data, self._rest = self._split(data)
         return without_lone_surrogates(data)
 
     def end(self) -> bytes:
-        return without_lone_surrogates(self._rest)
+        return without_lone_surrogates(self._rest + self._decoder.decode(b"", final=True).encode())
 
     @staticmethod
     def _split(data: bytes) -> tuple[bytes, bytes]:

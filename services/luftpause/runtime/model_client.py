@@ -4,7 +4,6 @@ import asyncio
 import datetime
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from types import TracebackType
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 
 from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.logs import Log
+from luftpause.runtime.core.text import excerpt
 from luftpause.runtime.decisions import decision_of
 from luftpause.runtime.model_stream import EVENT_BYTES_MAX, AnswerBuilder, EventSplitter, StreamError
 from luftpause.runtime.ports import Decision, Json, ModelAnswer, ModelTurn, TurnError
@@ -24,7 +24,6 @@ RETRY_SECONDS: Final = 1.0
 SHORT_SECONDS: Final = 10.0  # for requests that ask no engine
 JOIN_SECONDS: Final = 1.0
 ERROR_BYTES_MAX: Final = 65_536
-EXCERPT_CHARS: Final = 300
 COMPACT: Final = "x-luftpause-compact"
 UNKNOWN_FIELD: Final = frozenset({400, 422})  # what engines say of a field that they don't know
 USAGE_FIELD: Final = b"stream_options"
@@ -169,8 +168,8 @@ async def _read(answer: httpx.Response, builder: AnswerBuilder) -> ModelAnswer:
             builder.event(await _start_of(answer, EVENT_BYTES_MAX))
             builder.done = True
         case _:
-            excerpt = _excerpt(await _start_of(answer))
-            raise TurnError(f"expected an event stream, got {kind or 'no content type'}: {excerpt}", retry_after_s=None)
+            start = excerpt(await _start_of(answer))
+            raise TurnError(f"expected an event stream, got {kind or 'no content type'}: {start}", retry_after_s=None)
     if not builder.complete:
         raise TurnError("the answer was cut off before its end", retry_after_s=RETRY_SECONDS)
     return builder.answer()
@@ -277,20 +276,14 @@ def _error_message(body: bytes) -> str:
     try:
         parsed: object = json.loads(body)
     except (ValueError, RecursionError):
-        return _excerpt(body)
+        return excerpt(body)
     if isinstance(parsed, dict):
         error = cast("Json", parsed).get("error", cast("Json", parsed))
         if isinstance(error, dict):
             error = cast("Json", error).get("message") or cast("Json", error).get("detail")
         if isinstance(error, str) and error:
             return error
-    return _excerpt(body)
-
-
-def _excerpt(body: bytes) -> str:
-    text = re.sub(r"<[^>]*>", " ", body.decode(errors="replace"))
-    text = " ".join(text.split())
-    return (text[:EXCERPT_CHARS] + "…" if len(text) > EXCERPT_CHARS else text) or "empty body"
+    return excerpt(body)
 
 
 def _describe(error: Exception) -> str:

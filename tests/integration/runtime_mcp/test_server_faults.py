@@ -50,6 +50,11 @@ for line in sys.stdin:
             if asked["params"]["arguments"].get("endless"):
                 while True:
                     sys.stdout.write("x" * 65536)
+            if asked["params"]["arguments"].get("latin"):
+                result = b'{"content": [{"type": "text", "text": "caf\\xe9"}]}'
+                sys.stdout.buffer.write(b'{"jsonrpc": "2.0", "id": %d, "result": %b}\\n' % (asked["id"], result))
+                sys.stdout.flush()
+                continue
             if raw := asked["params"]["arguments"].get("raw"):
                 print('{"jsonrpc": "2.0", "id": %d, "result": %s}' % (asked["id"], raw), flush=True)
                 continue
@@ -151,6 +156,14 @@ TEXT = '{"type": "text", "text": "done"}'
         (f'{{"content": [{TEXT}], "structuredContent": {{"x": NaN}}}}', "done"),
         (f'{{"content": [{TEXT}], "structuredContent": {{"x": {NINES}}}}}', "done"),
         ('{"content": [{"type": "text", "text": "a\tb"}]}', "a\tb"),
+        ('{"content": null}', "(the tool returned nothing)"),
+        ("{}", "(the tool returned nothing)"),
+        ('{"_meta": {}, "isError": false}', "(the tool returned nothing)"),
+        ('{"content": null, "structuredContent": {"x": 1}}', '{"x": 1}'),
+        ('{"content": [], "structuredContent": [1, 2]}', "[1, 2]"),
+        (f'{{"content": [{TEXT}], "structuredContent": "x"}}', "done"),
+        (f'{{"content": [{TEXT}], "structuredContent": null, "isError": null, "_meta": null}}', "done"),
+        (f'{{"content": {TEXT}, "isError": "false"}}', "done"),
     ],
 )
 async def test_what_can_be_read_of_an_answer_is_read(raw: str, text: str, tmp_path: Path) -> None:
@@ -159,6 +172,21 @@ async def test_what_can_be_read_of_an_answer_is_read(raw: str, text: str, tmp_pa
         result = await tools.call("good", {"raw": raw})
         assert not result.failed, result
         assert result.text.startswith(text)
+
+
+@pytest.mark.parametrize("failed", ["true", '"true"', "1"])
+async def test_an_error_that_says_so_in_another_form_is_one(failed: str, tmp_path: Path) -> None:
+    async with Tools(config(tmp_path)) as tools:
+        await until(tools.tools)
+        assert await tools.call("good", {"raw": f'{{"content": [{TEXT}], "isError": {failed}}}'}) == ToolResult("done", failed=True)
+
+
+async def test_an_answer_in_another_encoding_is_read_but_for_its_own_letters(tmp_path: Path) -> None:
+    """A server on Windows that writes as its console does."""
+    async with Tools(config(tmp_path)) as tools:
+        await until(tools.tools)
+        async with asyncio.timeout(10):  # the call's own limit is 20 s
+            assert (await tools.call("good", {"latin": True})).text == "caf\ufffd"
 
 
 async def test_an_answer_that_nobody_can_read_fails_its_call_at_once(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from luftpause.runtime.core.json_types import is_list, is_object
 
+EXCERPT_CHARS: Final = 300
 CUT_NOTE: Final = re.compile(r"\n\[cut: [\d,]+ of [\d,]+ characters shown\]\Z")
 
 
@@ -31,3 +32,10 @@ def shorten(text: str, chars_max: int) -> str:
     if len(text) <= chars_max:
         return text
     return f"{text[:chars_max]}\n[cut: {chars_max:,} of {len(text):,} characters shown]"
+
+
+def excerpt(body: bytes) -> str:
+    """The beginning of an answer that is not what it should be, such as a page of a proxy in between, on one line."""
+    text = re.sub(r"<[^>]*>", " ", body.decode(errors="replace"))
+    text = " ".join(text.split())
+    return (text[:EXCERPT_CHARS] + "…" if len(text) > EXCERPT_CHARS else text) or "empty body"

@@ -11,7 +11,8 @@ from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
 from luftpause.kit.config import UpstreamConfig
-from luftpause.runtime.json_bytes import SurrogateMender
+from luftpause.runtime.core.text import excerpt
+from luftpause.runtime.json_bytes import Mender
 
 CONNECT_SECONDS: Final = 10.0
 # Usual servers (uvicorn, Node) close what was idle for 5 s: a call that was just sent is lost, and nobody can tell whether it happened.
@@ -22,6 +23,10 @@ END_SECONDS: Final = 0.25  # the end of an answer may take, whose result is here
 UNREACHED: Final = -32090  # there is no connection to be had, so it did not happen
 UNANSWERED: Final = -32091  # nor this time, but perhaps the server is only busy
 BROKEN: Final = -32092  # it was sent, or part of it
+REFUSED: Final = -32093  # with a status that is an error, and no MCP error
+TOLD: Final = frozenset(range(400, 600)) - {401, 403, 404}  # those have a meaning of their own: our key, our session
+REFUSAL_SECONDS: Final = 2.0
+REFUSAL_BYTES_MAX: Final = 65_536
 HANDSHAKE: Final = frozenset({"initialize", "server/discover"})
 CUT: Final = "the connection broke in the middle of the answer"
 MADE_HERE: Final = "luftpause.made_here"
@@ -84,13 +89,18 @@ def _what_broke(error: httpx2.TransportError) -> tuple[int, str]:
 
 
 class Mending(httpx2.AsyncBaseTransport):
-    """The SDK would drop an answer with half a surrogate pair in it, and its call would wait until the time-out."""
+    """The SDK would drop an answer with half a surrogate pair or another encoding in it, and its call would wait until the time-out.
+
+    Of a call that is refused it would say no more than that: here its model reads the status and what the server wrote.
+    """
 
     def __init__(self, transport: httpx2.AsyncBaseTransport) -> None:
         self._transport = transport
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await self._transport.handle_async_request(request)
+        if response.status_code in TOLD and MADE_HERE not in response.extensions and _is_call(request):
+            return await _told(response, request)
         if "content-encoding" in response.headers or not isinstance(response.stream, httpx2.AsyncByteStream):
             return response
         kept = [(name, value) for name, value in response.headers.raw if name.lower() != b"content-length"]
@@ -98,6 +108,35 @@ class Mending(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._transport.aclose()
+
+
+def _is_call(request: httpx2.Request) -> bool:
+    return request.method == "POST" and cast("dict[str, Any]", orjson.loads(request.content)).get("method") == "tools/call"
+
+
+async def _told(response: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
+    """The refusal with an MCP error for its body; its own if it has one."""
+    body = bytearray()
+    with contextlib.suppress(httpx2.TransportError, TimeoutError):
+        async with asyncio.timeout(REFUSAL_SECONDS):
+            async for chunk in cast("httpx2.AsyncByteStream", response.stream):
+                body += chunk
+                if len(body) > REFUSAL_BYTES_MAX:
+                    break
+    await response.aclose()
+    answer = _object(bytes(body))
+    if not isinstance(answer.get("error"), dict) or "code" not in answer["error"]:
+        message = f"status {response.status_code}: {excerpt(bytes(body))}"
+        answer = {"jsonrpc": "2.0", "id": orjson.loads(request.content).get("id"), "error": {"code": REFUSED, "message": message}}
+    return httpx2.Response(response.status_code, json=answer, extensions=response.extensions)
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        read: object = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return cast("dict[str, Any]", read) if isinstance(read, dict) else {}
 
 
 class _Mended(httpx2.AsyncByteStream):
@@ -108,7 +147,7 @@ class _Mended(httpx2.AsyncByteStream):
         self._chunks = aiter(stream)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        mender = SurrogateMender()
+        mender = Mender()
         try:
             async for chunk in self._chunks:
                 yield mender.feed(chunk)

@@ -51,11 +51,11 @@ async def usable_lists(streams: TransportStreams, told: Told) -> AsyncGenerator[
 def usable(item: SessionMessage, told: Told, version: str = OLD_VERSION) -> SessionMessage:
     """The message; one that answers with a list of tools, without those that can't be used. `version`: of the connection's protocol."""
     message: Any = item.message
-    if not isinstance(message, types.JSONRPCResponse) or not isinstance(message.result.get("tools"), list):
+    if not isinstance(message, types.JSONRPCResponse) or not isinstance(message.result.get("tools", ""), list | None):
         return item
-    listed: list[Any] = message.result["tools"]
+    listed: list[Any] = message.result["tools"] or []
     kept = [_without_promise(tool) for tool in listed if not (why := _wrong(tool, version)) or told(_name(tool), why)]
-    if kept == listed:
+    if kept == message.result["tools"]:
         return item
     answer = message.model_copy(update={"result": {**message.result, "tools": kept}})
     return SessionMessage(answer, item.metadata)

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from luftpause.kit.config import UpstreamConfig
 from luftpause.kit.logs import Log
-from luftpause.runtime.json_bytes import without_lone_surrogates
+from luftpause.runtime.json_bytes import clean
 from luftpause.runtime.tools.stdio_process import LineTooLongError, stdio_process
 
 LINE_CHARS_MAX: Final = 500
@@ -67,7 +67,7 @@ def mended(refused: Exception) -> SessionMessage | None:
     """
     line = refused.errors(include_url=False)[0]["input"] if isinstance(refused, ValidationError) else None
     if isinstance(line, str | bytes):
-        data = without_lone_surrogates(line.encode("utf-8", "replace") if isinstance(line, str) else line)
+        data = clean(line.encode("utf-8", "replace") if isinstance(line, str) else line)
         with contextlib.suppress(ValueError):
             return SessionMessage(types.jsonrpc_message_adapter.validate_json(data, by_name=False))
         try:

@@ -19,6 +19,7 @@ from luftpause.kit.config import RuntimeConfig, UpstreamConfig
 from luftpause.kit.logs import Log
 from luftpause.runtime.ports import Json, ServerState, ToolResult
 from luftpause.runtime.tools import http, stdio
+from luftpause.runtime.tools.listed import list_tools, list_tools_anew, socket_broke
 from luftpause.runtime.tools.listing import usable_lists
 from luftpause.runtime.tools.results import cut, printable, to_result
 
@@ -27,12 +28,16 @@ BACKOFF_SECONDS_MAX: Final = 10.0
 CONNECT_SECONDS: Final = 30.0  # start, negotiation, first list of tools
 LISTEN_AGAIN_SECONDS: Final = 1.0
 LIST_AGAIN_SECONDS: Final = 1.0  # between two lists of tools, however often a server says that they changed
-TOOLS_MAX: Final = 2_000
 SESSION_GONE: Final = re.compile(
     r"session.*(not found|terminated|expired|unknown)|(no valid|invalid|unknown|expired) session", re.IGNORECASE
 )
-PAGES_MAX: Final = 200
+NO_MESSAGE: Final = re.compile(r"Failed to parse (?:JSON response|SSE message)")  # what the SDK says
 NOTES_MAX: Final = 50
+
+
+_HEADERS: Final = "; see its headers in the configuration"
+_ADDRESS: Final = "; is its url that of a streamable HTTP server (often …/mcp)? The older transport (…/sse) is not spoken here"
+WHAT_TO_DO: Final = {401: _HEADERS, 403: _HEADERS, 404: _ADDRESS, 405: _ADDRESS}
 
 
 class Supervisor:
@@ -134,13 +139,21 @@ class Supervisor:
         self._stale.set()  # is it still there?
         if code == types.CONNECTION_CLOSED and self._config.command:
             self._lose(client, "the connection was lost")
-        if _socket_broke(error):
-            return _failed(f"the connection to the tool server {self.name} was lost during {tool}; it may have happened all the same")
+        return _failed(self._what_broke(tool, error))
+
+    def _what_broke(self, tool: str, error: MCPError) -> str:
+        code, message = error.error.code, printable(error.error.message)
+        if socket_broke(error):
+            return f"the connection to the tool server {self.name} was lost during {tool}; it may have happened all the same"
         if code in {http.UNREACHED, http.UNANSWERED}:
-            return _failed(f"the tool server {self.name} could not be reached ({printable(message)}); {tool} did not happen")
+            return f"the tool server {self.name} could not be reached ({message}); {tool} did not happen"
+        if code == http.REFUSED:
+            return f"the tool server {self.name} answered {tool} with {message}"
+        if code == types.PARSE_ERROR and NO_MESSAGE.match(message):
+            return f"the answer of {tool} is no MCP message; it may have happened all the same"
         if self._refusals.status in {401, 403}:
-            return _failed(f"the tool server {self.name} refused with status {self._refusals.status}; see its headers in the configuration")
-        return _failed(cut(printable(message or f"{tool} failed with code {code}"), self._chars_max))
+            return f"the tool server {self.name} refused with status {self._refusals.status}{_HEADERS}"
+        return cut(message or f"{tool} failed with code {code}", self._chars_max)
 
     # ---- the connection ------------------------------------------------------------------------------------------
 
@@ -179,7 +192,7 @@ class Supervisor:
         async with contextlib.AsyncExitStack() as stack:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await stack.enter_async_context(client)
-                tools = await _list_tools(client)
+                tools = await list_tools(client)
             self._up(client, tools)
             try:
                 await self._watch(client)
@@ -220,7 +233,7 @@ class Supervisor:
     async def _check(self, client: Client) -> None:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                tools = await _list_tools_anew(client)
+                tools = await list_tools_anew(client)
         except (TimeoutError, MCPError) as error:
             silent = isinstance(error, TimeoutError) or error.error.code in {types.REQUEST_TIMEOUT, http.UNANSWERED}
             if silent and self._calls:  # a server that does one thing at a time is busy, not dead
@@ -278,7 +291,7 @@ class Supervisor:
     def _why(self, error: Exception) -> str:
         status = self._refusals.status
         if status:
-            return f"it answered with status {status}" + ("; see its headers in the configuration" if status in {401, 403} else "")
+            return f"it answered with status {status}" + WHAT_TO_DO.get(status, "")
         cause: BaseException = error
         while isinstance(cause, BaseExceptionGroup):
             cause = cast("BaseExceptionGroup[BaseException]", cause).exceptions[0]
@@ -302,35 +315,6 @@ class _Transport:
 
     async def __aexit__(self, *error: object) -> bool | None:
         return await self._streams.__aexit__(*cast("Any", error))
-
-
-def _socket_broke(error: MCPError) -> bool:
-    return error.error.code in {types.CONNECTION_CLOSED, http.BROKEN} or http.CUT in error.error.message
-
-
-async def _list_tools_anew(client: Client) -> tuple[types.Tool, ...]:
-    """Once more where the socket broke: one of many may, at a server that lives."""
-    try:
-        return await _list_tools(client)
-    except MCPError as error:
-        if not _socket_broke(error):
-            raise
-    return await _list_tools(client)
-
-
-async def _list_tools(client: Client) -> tuple[types.Tool, ...]:
-    """All pages."""
-    tools: dict[str, types.Tool] = {}
-    cursor: str | None = None
-    asked: set[str | None] = set()
-    while cursor not in asked and len(asked) < PAGES_MAX:
-        asked.add(cursor)
-        page = await client.list_tools(cursor=cursor, cache_mode="bypass")
-        tools.update({tool.name: tool for tool in page.tools})
-        cursor = page.next_cursor
-        if not cursor or len(tools) > TOOLS_MAX:
-            break
-    return tuple(tools.values())[:TOOLS_MAX]
 
 
 async def _first(one: asyncio.Event, other: asyncio.Event, seconds: float) -> None:
