@@ -5,11 +5,13 @@ An `Attempt` is one placement of a turn. Until it passes the head on, the turn c
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from luftpause.dataplane.answer_head import AnswerHead
 from luftpause.dataplane.connection import Connection, Straight
-from luftpause.dataplane.gate import Verdict, judge, needs_look
+from luftpause.dataplane.gate import COMPRESSED, EVENT_STREAM, JSON, PAGE, Verdict, judge, kind_of, needs_look
 from luftpause.dataplane.limits import REFUSED, is_refusal, refuses, told
-from luftpause.dataplane.observe import EventStream, Excerpt, Observer, Unread, WholeJson
+from luftpause.dataplane.observe import EventStream, Excerpt, NoAnswer, Observer, Unread, WholeJson
 from luftpause.dataplane.passing import Emit, Passing
 from luftpause.dataplane.responses import CLOSE
 from luftpause.dataplane.seen_chat import USAGE, is_usage_only
@@ -23,9 +25,6 @@ if TYPE_CHECKING:
     from luftpause.dataplane.turn import Turn
     from luftpause.dataplane.upstream import Connecting, Pool
 
-EVENT_STREAM: Final = b"text/event-stream"
-JSON: Final = b"application/json"
-COMPRESSED: Final = b"compressed"
 NOT_YET: Final = Unread()
 NO_BYTES_MAX: Final = 65_536  # read of an answer that is told by an event
 
@@ -139,6 +138,8 @@ class Attempt:
         head = self._head
         if head is None or self._looked_at is None:
             return
+        if payload and not self._looked_at and head.status == 200 and (kind := kind_of(head.kind, payload)) != head.kind:
+            head = self._head = replace(head, kind=kind)  # others of that engine may be what they are called
         if payload and not self._raw and head.status == 200 and head.kind != EVENT_STREAM:
             self._looked_at = None
             self._pass_with(head, raw, payload, done=done)
@@ -251,7 +252,9 @@ class Attempt:
             return Excerpt() if self._turn.tells_limits else Unread()
         if stream:
             return EventStream(self._turn.api.seen(), config.event_bytes_max)
-        return WholeJson(self._turn.api.seen(), config.answer_bytes_max) if head.kind == JSON else Unread()
+        if head.kind == JSON:
+            return WholeJson(self._turn.api.seen(), config.answer_bytes_max)
+        return NoAnswer() if head.kind == PAGE else Unread()
 
     def _report(self) -> None:
         seen, turn = self._observer.seen, self._turn

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from luftpause.dataplane.upstream import Connecting, Pool
 
 
+VERSION: Final = b"HTTP/1."
 END_OF_LINE_AND_CHUNK: Final = b"\n\r\n"
 
 Straight = tuple[Callable[[bytes], object], Callable[[bytes], None]]
@@ -218,6 +219,9 @@ class Connection(asyncio.Protocol):
             if self._head_bytes + (end if end >= 4 else len(data)) > config.head_bytes_max:
                 self._break(f"sent a head of more than {config.head_bytes_max} bytes", "engine_died")
                 return
+            if end < 4 and not _may_be_head(data[at : at + len(VERSION)], data):
+                self._break("does not speak HTTP/1.1 (is its port right?)", "engine_died")
+                return
             if end < 4:
                 self._head_bytes += at
                 self._collected = data[at:]
@@ -281,3 +285,8 @@ class Connection(asyncio.Protocol):
         if self._unbooked:
             self._book(self._pool.sweep.now)
         self._pool.forget(self)
+
+
+def _may_be_head(begins: bytes, data: bytes) -> bool:
+    """Can this still become a head? Who speaks something else (HTTP/2, TLS, SSH), or ends its lines with LF alone, is not waited for."""
+    return VERSION.startswith(begins[: len(VERSION)]) and b"\n\n" not in data

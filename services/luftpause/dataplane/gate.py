@@ -8,13 +8,21 @@ from typing import Final
 
 from luftpause.dataplane.limits import is_refusal
 from luftpause.dataplane.observe import is_queue_full
-from luftpause.dataplane.sse import data_of
+from luftpause.dataplane.sse import BOM, data_of
 
 # How an event that reports an error begins, without white space. Everything else passes at once.
 ERROR_EVENTS: Final = (b'data:{"error"', b'data:{"object":"error"', b'data:{"type":"error"', b"event:error")
 WHITE: Final = b" \t\r\n"
+BEGINS_BYTES: Final = 256
 UNKNOWN_FIELD: Final = frozenset({400, 422})  # what engines say of a field that they don't know
 USAGE_FIELDS: Final = (b"stream_options", b"include_usage")
+
+
+EVENT_STREAM: Final = b"text/event-stream"
+JSON: Final = b"application/json"
+COMPRESSED: Final = b"compressed"
+PAGE: Final = b"text/html"
+FIELDS: Final = (b"data:", b"event:", b"id:", b"retry:", b":")  # how the first line of an event stream begins
 
 
 class Verdict(Enum):
@@ -29,6 +37,21 @@ class Verdict(Enum):
 def needs_look(status: int, *, holds_busy: bool, holds_limits: bool = False, asked_usage: bool = False) -> bool:
     """Must the body be seen before the head goes on? `holds_limits`, `asked_usage`: as of `judge`."""
     return status == 200 or (status == 503 and holds_busy) or holds_limits or (asked_usage and status in UNKNOWN_FIELD)
+
+
+def kind_of(told: bytes, payload: bytes) -> bytes:
+    """What the body is, going by how it begins; `told` is the media type of its head, which counts where that says nothing.
+
+    Engines and what stands before them leave the type out, or say `text/plain` of a stream.
+    """
+    if told == COMPRESSED:
+        return told
+    begins = payload[:BEGINS_BYTES].removeprefix(BOM).lstrip()
+    if begins.startswith(FIELDS):
+        return EVENT_STREAM
+    if begins.startswith(b"{"):
+        return JSON
+    return PAGE if begins.startswith(b"<") else told
 
 
 def judge(
@@ -48,7 +71,9 @@ def judge(
         return Verdict.EMPTY if done else Verdict.WAIT
     if not stream or not (holds_busy or holds_limits):
         return Verdict.GO
-    return _first_event(payload.lstrip(), done=done, holds_busy=holds_busy, holds_limits=holds_limits)
+    return _first_event(
+        payload.removeprefix(BOM).lstrip().replace(b"\r", b"\n"), done=done, holds_busy=holds_busy, holds_limits=holds_limits
+    )
 
 
 def _of_refusal(status: int, payload: bytes, *, holds_limits: bool, asked_usage: bool) -> Verdict:
@@ -65,7 +90,7 @@ def _first_event(text: bytes, *, done: bool, holds_busy: bool, holds_limits: boo
         return Verdict.GO
     line, end, rest = text.partition(b"\n")
     if end and begins.startswith(b"event:"):
-        line, end, _ = rest.partition(b"\n")
+        line, end, _ = rest.lstrip().partition(b"\n")
     if not end and not done:
         return Verdict.WAIT
     data = data_of(line)

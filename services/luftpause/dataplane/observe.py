@@ -11,12 +11,19 @@ from typing import Any, ClassVar, Final, cast
 import msgspec
 import orjson
 
-from luftpause.dataplane.sse import DONE, Lines, data_of
+from luftpause.dataplane.sse import DONE, LineEnds, Lines, data_of
 from luftpause.dataplane.turns import Usage
 from luftpause.kit.quota_evidence import EXCERPT_BYTES_MAX
 
 TOOL_CALL_IDS_MAX: Final = 256  # per answer
 TOOLS_MAX: Final = 16  # different ones per answer
+COUNT_MAX: Final = 10**9  # tokens
+OPEN, CLOSED = b"{}"
+CUT: Final = frozenset({
+    "length", "max_tokens", "max_output_tokens", "max_length", "model_length", "model_context_window_exceeded", "content_filter", "refusal",
+    "safety", "recitation", "error", "abort", "aborted", "cancelled", "canceled", "timeout", "insufficient_system_resource", "pause_turn",
+})  # fmt: skip
+"""Why an answer that has tool calls ended before they were all there, or in nothing that its client could carry out."""
 
 Json = dict[str, Any]
 Search = Callable[..., re.Match[bytes] | None]  # a pattern's `search`
@@ -36,7 +43,10 @@ def as_text(value: object) -> str:
 
 
 def as_count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """Also of a number like 8.0, which some languages write; what is longer than any context is no count."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNT_MAX else None
 
 
 def parse(text: bytes) -> object:
@@ -137,34 +147,44 @@ class Observed:
 
 
 class EventStream:
-    """Reads an event stream as it passes. Until the first token every event is parsed, later only those with something to tell."""
+    """Reads an event stream as it passes. Until the first token every event is parsed, later only those with something to tell.
 
-    __slots__ = ("_lines", "_telling", "seen")
+    Where an event has its JSON text in several `data:` lines, each line is read from then on.
+    """
+
+    __slots__ = ("_bytes_max", "_ends", "_lines", "_part", "_parts", "_telling", "seen")
 
     def __init__(self, seen: Observed, event_bytes_max: int) -> None:
+        self._bytes_max = event_bytes_max
+        self._ends = LineEnds()
         self._lines = Lines(event_bytes_max)
+        self._parts = False  # events come in several lines
+        self._part = bytearray()  # of one that has no end yet
         self._telling: Search = seen.telling.search
         self.seen = seen
 
     @property
     def skips(self) -> Search | None:
         """Whole lines in which this finds nothing need not be fed now; None: all must be."""
-        return self._telling if self.seen.first_token and self._lines.even else None
+        return self._telling if self.seen.first_token and self._lines.even and not (self._parts or self._ends.open) else None
 
     def feed(self, payload: bytes) -> None:
         seen = self.seen
-        data, end = self._lines.take(payload)
+        data, end = self._lines.take(self._ends.plain(payload))
         at = 0
-        while at < end and not seen.first_token:
+        while at < end and (self._parts or not seen.first_token):
             at = self._line(data, at)
         while at < end and (found := self._telling(data, at, end)) is not None:
             at = self._line(data, max(at, data.rfind(b"\n", at, found.start()) + 1))
+            while self._parts and at < end:
+                at = self._line(data, at)
 
     def end(self) -> None:
         """Also the last line may have something to tell."""
         data = self._lines.rest()
-        if data and (not self.seen.first_token or self._telling(data) is not None):
+        if data and (self._parts or not self.seen.first_token or self._telling(data) is not None):
             self._line(data + b"\n", 0)
+        self._whole()
 
     def _line(self, data: bytes, start: int) -> int:
         """Read the line that begins there; returns where the next one begins."""
@@ -172,9 +192,26 @@ class EventStream:
         text = data_of(data[start:end])
         if text:
             self.seen.events += 1
-            if text != DONE:
+            if self._part or (text[0] == OPEN and text[-1] != CLOSED):
+                self._join(text)
+            elif text != DONE:
                 self.seen.read(text)
+        elif self._part and start == end:
+            self._whole()
         return end + 1
+
+    def _join(self, text: bytes) -> None:
+        self._parts = True
+        self._part += text + b"\n"
+        if len(self._part) > self._bytes_max:
+            self._part.clear()
+
+    def _whole(self) -> None:
+        """The event of several lines ends here."""
+        if self._part:
+            text = bytes(self._part)
+            self._part.clear()
+            self.seen.read(text)
 
 
 class WholeJson:
@@ -219,6 +256,16 @@ class Unread:
 
     def end(self) -> None:
         pass
+
+
+class NoAnswer(Unread):
+    """A page of whoever stands before the engine, or of another server."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen.error = "a page instead of an answer"
 
 
 class Excerpt(Unread):

@@ -6,17 +6,20 @@ from typing import Annotated, Any, Final, TypedDict
 import msgspec
 from msgspec import Meta, Struct
 
-from luftpause.dataplane.observe import Json, Observed, as_count, as_object, as_objects, as_text, error_text, parse
+from luftpause.dataplane.observe import COUNT_MAX, CUT, Json, Observed, as_count, as_object, as_objects, as_text, error_text, parse
 from luftpause.dataplane.turns import Usage
 
 # In JSON text a quote inside a string is escaped, so these match only where a key with that value stands.
-TELLING: Final = re.compile(rb'"(?:finish_reason"\s*:\s*"|usage"\s*:\s*\{|tool_calls"\s*:\s*\[|function_call"\s*:\s*\{|error"\s*:\s*[{"])')
+TELLING: Final = re.compile(
+    rb'"(?:finish_reason"\s*:\s*"|usage"\s*:\s*\{|tool_calls"\s*:\s*[\[{]|function_call"\s*:\s*\{|error"\s*:\s*[{"])'
+)
 USAGE: Final = b'"usage"'
-TEXT_KEYS: Final = ("content", "reasoning_content", "reasoning", "refusal")
+CACHED: Final = ("cached_tokens", "prompt_cache_hit_tokens")  # Moonshot's and DeepSeek's names
+TEXT_KEYS: Final = ("content", "reasoning_content", "reasoning", "reasoning_details", "refusal", "audio", "images")
 CALLS: Final = frozenset({"tool_calls", "function_call"})
 
 
-Count = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 
 
 class WholeFunction(Struct, gc=False):
@@ -37,6 +40,7 @@ class WholeMessage(Struct, gc=False):
 class WholeChoice(Struct, gc=False):
     message: WholeMessage
     finish_reason: str | None = None
+    usage: None = None
 
 
 class WholeDetails(Struct, gc=False):
@@ -47,6 +51,8 @@ class WholeUsage(Struct, gc=False):
     prompt_tokens: Count
     completion_tokens: Count
     prompt_tokens_details: WholeDetails | None = None
+    cached_tokens: Count | None = None
+    prompt_cache_hit_tokens: Count | None = None
 
 
 class Whole(Struct, gc=False):
@@ -54,6 +60,7 @@ class Whole(Struct, gc=False):
 
     choices: list[WholeChoice]
     usage: WholeUsage | None = None
+    x_groq: None = None
     error: None = None
 
 
@@ -66,8 +73,8 @@ class ChatSeen(Observed):
 
     @property
     def paused(self) -> bool:
-        """Some engines finish tool calls with `stop`, or say nothing; a cut answer (`length`) has not ended in any."""
-        return self.finish_reason in CALLS or (self.calls and self.finish_reason in {"stop", ""})
+        """Engines finish tool calls with `stop`, `eos` and words of their own, or say nothing; a cut answer has not ended in any."""
+        return self.finish_reason in CALLS or (self.calls and self.finish_reason.lower() not in CUT)
 
     def take_whole(self, text: bytes) -> None:
         try:
@@ -77,7 +84,10 @@ class ChatSeen(Observed):
             return
         if (usage := found.usage) is not None:
             details = usage.prompt_tokens_details
-            self.usage = Usage(usage.prompt_tokens, usage.completion_tokens, None if details is None else details.cached_tokens)
+            cached = None if details is None else details.cached_tokens
+            if cached is None:
+                cached = usage.prompt_cache_hit_tokens if usage.cached_tokens is None else usage.cached_tokens
+            self.usage = Usage(usage.prompt_tokens, usage.completion_tokens, cached)
         for choice in found.choices:
             for call in choice.message.tool_calls or ():
                 self.call(call.id or "", (call.function.name if call.function is not None else None) or "")
@@ -93,13 +103,14 @@ class ChatSeen(Observed):
         if not found:
             return
         self.error = error_text(found) or self.error
-        self.usage = read_usage(found.get("usage")) or self.usage  # the last one wins; some repeat it in every chunk
+        usage = read_usage(found.get("usage")) or read_usage(as_object(found.get("x_groq")).get("usage"))
+        self.usage = usage or self.usage  # the last one wins; some repeat it in every chunk
         for choice in as_objects(found.get("choices")):
             self._take_choice(choice)
 
     def _take_choice(self, choice: Json) -> None:
         said = as_object(choice.get("delta") or choice.get("message"))
-        calls = as_objects(said.get("tool_calls"))
+        calls = as_objects(said.get("tool_calls")) or as_objects([said.get("tool_calls")])
         for call in calls:
             self.call(as_text(call.get("id")), as_text(as_object(call.get("function") or call.get("custom")).get("name")))
         if not calls and (only := as_object(said.get("function_call"))):
@@ -107,6 +118,7 @@ class ChatSeen(Observed):
         if self.calls or choice.get("text") or any(said.get(key) for key in TEXT_KEYS):
             self.token()
         self._finish(as_text(choice.get("finish_reason")))
+        self.usage = read_usage(choice.get("usage")) or self.usage  # Moonshot
 
 
 class Counted(TypedDict, total=False):
@@ -130,8 +142,8 @@ def read_usage(value: object) -> Usage | None:
     prompt, completion = as_count(usage.get("prompt_tokens")), as_count(usage.get("completion_tokens"))
     if prompt is None and completion is None:
         return None
-    cached = as_count(as_object(usage.get("prompt_tokens_details")).get("cached_tokens"))
-    return Usage(prompt or 0, completion or 0, cached)
+    told = as_object(usage.get("prompt_tokens_details")).get("cached_tokens"), *map(usage.get, CACHED)
+    return Usage(prompt or 0, completion or 0, next((count for each in told if (count := as_count(each)) is not None), None))
 
 
 def is_usage_only(data: bytes) -> bool:

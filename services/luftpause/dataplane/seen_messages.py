@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from luftpause.dataplane.observe import Json, Observed, as_count, as_object, as_objects, as_text, error_text
+from luftpause.dataplane.observe import CUT, Json, Observed, as_count, as_object, as_objects, as_text, error_text
 from luftpause.dataplane.turns import Usage
 
 TELLING: Final = re.compile(rb'"(?:type"\s*:\s*"(?:message_start|message_delta|tool_use|error)"|error"\s*:\s*[{"])')
@@ -24,7 +24,7 @@ class MessagesSeen(Observed):
     @property
     def paused(self) -> bool:
         """Some engines end tool uses with `end_turn`, or say nothing; a cut answer (`max_tokens`) has not ended in any."""
-        return self.finish_reason == "tool_use" or (self.calls and self.finish_reason in {"end_turn", "stop_sequence", ""})
+        return self.finish_reason == "tool_use" or (self.calls and self.finish_reason.lower() not in CUT)
 
     def take(self, answer: object) -> None:
         event = as_object(answer)

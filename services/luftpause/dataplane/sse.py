@@ -1,6 +1,6 @@
 """Where do the lines and events of a server-sent event stream begin and end, however it was cut?
 
-Engines write each event as one `data:` line, so what is read is lines. Nothing here changes a byte of what is passed on, except
+Nearly all engines write each event as one `data:` line, so what is read is lines. Nothing here changes a byte of what is passed on, except
 `EventFilter`, which removes whole events.
 """
 
@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-END_OF_EVENT: Final = re.compile(rb"\n\r?\n")
-ENDS_OF_EVENTS: Final = (b"\n\n", b"\n\r\n")
+BOM: Final = b"\xef\xbb\xbf"  # a stream may begin with it
+END_OF_EVENT: Final = re.compile(rb"\n\r?\n|\r\r")
+ENDS_OF_EVENTS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 END_BYTES: Final = 2  # of an end of an event that may still lack its last byte
 DONE: Final = b"[DONE]"
 
@@ -70,8 +71,27 @@ class Lines:
         return bytes(tail)
 
 
+class LineEnds:
+    """Makes CRLF and CR, which end lines of a stream too, plain LF for who reads it, however they were cut."""
+
+    __slots__ = ("open",)
+
+    def __init__(self) -> None:
+        self.open = False  # the last byte was a CR: an LF that follows is part of the same end
+
+    def plain(self, data: bytes) -> bytes:
+        if self.open and data:
+            self.open = False
+            data = data.removeprefix(b"\n")
+        if b"\r" not in data:
+            return data
+        self.open = data.endswith(b"\r")
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
 def data_of(line: bytes) -> bytes:
     """What a line carries behind `data:` (with or without a space), stripped; empty for every other line."""
+    line = line.removeprefix(BOM)
     return line[5:].strip() if line.startswith(b"data:") else b""
 
 
@@ -118,5 +138,5 @@ class EventFilter:
         return b"" if held and not self._passing and self._dropped(held) else held
 
     def _dropped(self, event: bytes) -> bool:
-        data = b"\n".join(filter(None, map(data_of, event.split(b"\n"))))
+        data = b"\n".join(filter(None, map(data_of, event.replace(b"\r", b"\n").split(b"\n"))))
         return self._mark in data and self._drop(data)

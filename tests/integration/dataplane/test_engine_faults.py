@@ -17,6 +17,9 @@ from tests.support.raw_engine import STREAM_HEAD, Talk, chunked, json_answer, ra
 TEXT = b'data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}\n\n'
 END = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
+ROLE = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'
+CALL = b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_0123456789abcdef"}]}}]}\n\n'
+CALLS_END = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}\n\n'
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}\n\n'
 GOOD = b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}'
 
@@ -552,13 +555,14 @@ async def test_bytes_behind_an_answer_are_nobodys(first: bytes, extra: bytes, la
         b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200 + b"\r\n",
         b"HTTP/1.1 102 Processing\r\n\r\n" * 10_000,
         b"HTTP/1.1 099 Odd\r\n\r\n",
+        b"\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00d",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"\x15\x03\x03\x00\x02\x02\x46",
     ],
 )
 async def test_an_answer_that_is_no_http_is_502(answer: bytes) -> None:
     async def behave(talk: Talk) -> None:
         await talk.send(answer)
-        if b"\r\n\r\n" not in answer:
-            talk.writer.close()
         await talk.gone.wait()
 
     async with raw_engine(behave) as engine:
@@ -682,3 +686,45 @@ async def test_turns_that_end_in_every_way_leave_nothing_in_flight() -> None:
     ends = {"finished", "failed", "abandon"}
     for turn in scheduler.asks:
         assert sum(name in ends for name in scheduler.told(turn)) <= 1
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize(
+    "content_type", [b"", b"content-type: text/plain\r\n", b"content-type: application/json\r\n", b"content-type: text/event-stream\r\n"]
+)
+async def test_a_stream_is_one_whatever_it_is_called_and_however_its_lines_end(content_type: bytes, line_end: bytes) -> None:
+    events = [each.replace(b"\n", line_end) for each in (b"\xef\xbb\xbf" + ROLE, CALL, CALLS_END, USAGE, DONE)]
+
+    async def behave(talk: Talk) -> None:
+        await talk.send(b"HTTP/1.1 200 OK\r\n" + content_type + b"transfer-encoding: chunked\r\n\r\n", *map(chunked, events), b"0\r\n\r\n")
+
+    async with raw_engine(behave) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url))
+        async with running_plane(scheduler, usage="ask") as plane, client_of(plane) as client:
+            got = await client.ask(post(STREAM_BODY))
+    assert got.body == b"".join(each for each in events if b"usage" not in each)
+    assert scheduler.told() == ["ask", "started", "first_token", "tool_calls_seen", "finished"]
+    assert scheduler.last("finished")[2:] == ("tool_calls", Usage(7, 2, None), True, ("call_0123456789abcdef",))
+
+
+async def test_a_page_instead_of_an_answer_passes_and_counts_as_failed() -> None:
+    async def behave(talk: Talk) -> None:
+        await talk.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>")
+
+    async with raw_engine(behave) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url))
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            got = await client.ask(post())
+    assert (got.status, got.body) == (200, b"<html>")
+    assert scheduler.told() == ["ask", "started", "failed"]
+
+
+async def test_a_count_that_no_engine_can_have_counted_is_none() -> None:
+    async def behave(talk: Talk) -> None:
+        await talk.send(json_answer(b'{"choices":[],"usage":{"prompt_tokens":1%b,"completion_tokens":2}}' % (b"0" * 40)))
+
+    async with raw_engine(behave) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url))
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            assert (await client.ask(post())).status == 200
+    assert scheduler.last("finished")[3] == Usage(0, 2, None)

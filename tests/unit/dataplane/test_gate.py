@@ -2,7 +2,7 @@
 
 import pytest
 
-from luftpause.dataplane.gate import Verdict, judge, needs_look
+from luftpause.dataplane.gate import Verdict, judge, kind_of, needs_look
 
 FULL = b'data: {"error":{"message":"The request queue is full.","code":503}}\n\n'
 
@@ -22,6 +22,9 @@ FULL_MESSAGES = b'data: {"type":"error","error":{"type":"overloaded_error","mess
         (FULL[:-3], False, Verdict.WAIT),
         (FULL, False, Verdict.BUSY),
         (FULL[:-2], True, Verdict.BUSY),
+        (b"\xef\xbb\xbf" + FULL, False, Verdict.BUSY),
+        (FULL.replace(b"\n", b"\r"), False, Verdict.BUSY),
+        (b"event: error\r" + FULL_MESSAGES.replace(b"\n", b"\r"), False, Verdict.BUSY),
         (b"\r\n" + FULL, False, Verdict.BUSY),
         (b'data:{ "error" : {"message":"The request queue is full.","code":503}}\n', False, Verdict.BUSY),
         (b'data: {"error":{"message":"context","code":400}}\n\n', False, Verdict.GO),
@@ -97,3 +100,31 @@ def test_a_refusal_of_the_question_for_usage(status: int) -> None:
     assert verdict(names, done=False, full=True) is Verdict.GO
     assert verdict(names, asked=False) is Verdict.GO
     assert verdict(b'{"error":{"message":"max_tokens is too large"}}') is Verdict.GO
+
+
+STREAM, JSON, PAGE = b"text/event-stream", b"application/json", b"text/html"
+
+
+@pytest.mark.parametrize(
+    ("told", "payload", "kind"),
+    [
+        (STREAM, b"data: x", STREAM),
+        (STREAM, b"d", STREAM),
+        (STREAM, b"\n\n", STREAM),
+        (STREAM, b'{"error":"x"}', JSON),
+        (b"", b"data: x", STREAM),
+        (b"text/plain", b"data:x", STREAM),
+        (JSON, b"event: message_start\n", STREAM),
+        (JSON, b": ping\n", STREAM),
+        (b"application/octet-stream", b"\xef\xbb\xbfdata: x", STREAM),
+        (b"text/plain", b' \n{"choices":[]}', JSON),
+        (JSON, b"[1]", JSON),
+        (JSON, b"<html>", PAGE),
+        (b"text/html", b"<!doctype html>", PAGE),
+        (b"text/html", b"data: x", STREAM),
+        (b"compressed", b"data: x", b"compressed"),
+        (b"text/plain", b"hello", b"text/plain"),
+    ],
+)
+def test_what_a_body_is_goes_by_how_it_begins(told: bytes, payload: bytes, kind: bytes) -> None:
+    assert kind_of(told, payload) == kind

@@ -41,7 +41,10 @@ CACHED = USAGE | {"prompt_tokens_details": {"cached_tokens": 4}}
 
 
 @pytest.mark.parametrize("step", [0, 1, 2, 3, 7, 50])
-@pytest.mark.parametrize(("end", "prefix"), [("\n\n", "data: "), ("\r\n\r\n", "data: "), ("\n\n", "data:"), ("\n", "data: ")])
+@pytest.mark.parametrize(
+    ("end", "prefix"),
+    [("\n\n", "data: "), ("\r\n\r\n", "data: "), ("\r\r", "data: "), ("\n\n", "data:"), ("\n", "data: "), ("\r", "data:")],
+)
 def test_a_stream_is_read_however_it_is_cut_and_ended(step: int, end: str, prefix: str) -> None:
     seen = watch(
         sse(
@@ -68,14 +71,73 @@ def test_usage_in_every_form(last: dict[str, Any]) -> None:
     assert (seen.usage, seen.finish_reason) == (Usage(5, 2, None), "stop")
 
 
+@pytest.mark.parametrize(
+    ("event", "usage"),
+    [
+        ({"choices": [{"index": 0, "delta": {}, "usage": USAGE | {"cached_tokens": 3}}]}, Usage(5, 2, 3)),
+        ({"choices": [], "usage": USAGE | {"prompt_cache_hit_tokens": 3, "prompt_cache_miss_tokens": 2}}, Usage(5, 2, 3)),
+        ({"choices": [], "usage": CACHED | {"cached_tokens": 3}}, Usage(5, 2, 4)),
+        ({"choices": [], "x_groq": {"id": "x", "usage": USAGE}}, Usage(5, 2, None)),
+        ({"choices": [], "usage": {"prompt_tokens": 5.0, "completion_tokens": 2.0}}, Usage(5, 2, None)),
+    ],
+)
+@pytest.mark.parametrize("whole", [False, True])
+def test_usage_in_the_places_and_words_of_other_houses(event: dict[str, Any], usage: Usage, whole: bool) -> None:
+    if not whole:
+        assert watch(sse(TEXT, event)).usage == usage
+        return
+    message = {"message": {"content": "x"}, "finish_reason": "stop"}
+    choices = [message | each for each in event["choices"]] or [message]
+    observer = WholeJson(ChatSeen(), 10_000)
+    observer.feed(json.dumps(event | {"choices": choices}).encode())
+    observer.end()
+    assert observer.seen.usage == usage
+
+
+def spread(*events: Any, end: str) -> bytes:
+    """Each event's JSON text indented, a `data:` line for each of its lines."""
+    texts = [event if isinstance(event, str) else json.dumps(event, indent=1) for event in events]
+    return "".join("".join(f"data: {line}{end}" for line in text.split("\n")) + end for text in texts).encode()
+
+
+SPREAD = (ROLE, TEXT, delta(tool_calls=[call("c1")]), delta(finish="tool_calls"), {"choices": [], "usage": CACHED}, "[DONE]")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("step", [0, 1, 2, 3, 7, 50])
+def test_an_event_of_several_data_lines_is_one(step: int, end: str) -> None:
+    seen = watch(spread(*SPREAD, end=end), step)
+    assert (seen.first_token, seen.finish_reason, seen.paused, seen.ids, seen.usage) == (True, "tool_calls", True, ["c1"], Usage(5, 2, 4))
+
+
+def test_an_event_of_several_lines_without_an_end_takes_no_memory() -> None:
+    observer = EventStream(ChatSeen(), 1000)
+    for _ in range(200):
+        observer.feed(b'data: {"x":\n' + b"data: 0,\n" * 100)
+        assert len(observer._part) <= 1000
+    observer.feed(b"\n" + sse(TEXT, END))
+    assert (observer.seen.first_token, observer.seen.finish_reason) == (True, "stop")
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_a_stream_may_begin_with_a_byte_order_mark(step: int) -> None:
+    seen = watch(b"\xef\xbb\xbf" + sse(TEXT | {"usage": USAGE}), step)
+    assert (seen.first_token, seen.usage) == (True, Usage(5, 2, None))
+    assert watch(b"\xef\xbb\xbf" * 30_000 + sse(TEXT), cap=200_000).first_token is False
+
+
 def test_the_last_of_repeated_usages_wins() -> None:
     events = [TEXT | {"usage": {"prompt_tokens": 5, "completion_tokens": n}} for n in range(1, 6)]
     assert watch(sse(*events)).usage == Usage(5, 5, None)
 
 
 @pytest.mark.parametrize(
-    "usage", [None, {}, 5, [], {"prompt_tokens": "5"}, {"prompt_tokens": None}, {"prompt_tokens": -1}, {"prompt_tokens": True}]
-)
+    "usage",
+    [
+        None, {}, 5, [], {"prompt_tokens": "5"}, {"prompt_tokens": None}, {"prompt_tokens": -1}, {"prompt_tokens": True},
+        {"prompt_tokens": 0.5}, {"prompt_tokens": 10**30}, {"prompt_tokens": 1e300},
+    ],
+)  # fmt: skip
 def test_a_usage_without_counts_is_unknown(usage: Any) -> None:
     assert watch(sse(TEXT | {"usage": usage})).usage is None
 
@@ -96,6 +158,10 @@ def test_a_usage_without_counts_is_unknown(usage: Any) -> None:
         (delta(refusal="no"), True),
         (delta(content=[{"type": "text", "text": "x"}]), True),
         (delta(function_call={"name": "f"}), True),
+        (delta(tool_calls=call("a")), True),
+        (delta(audio={"id": "a", "data": "AAAA"}), True),
+        (delta(images=[{"type": "image_url"}]), True),
+        (delta(reasoning_details=[{"type": "reasoning.text", "text": "x"}]), True),
     ],
 )
 def test_the_first_token_is_the_first_thing_said(event: dict[str, Any], token: bool) -> None:
@@ -119,6 +185,8 @@ def test_the_first_token_is_the_first_thing_said(event: dict[str, Any], token: b
         ([delta(tool_calls=[call(None, 0), call("", 1)])], []),
         ([delta(tool_calls=[call("a")]), delta(1, tool_calls=[call("b")])], ["a", "b"]),
         ([delta(tool_calls=[5, None, {"id": 7}])], []),
+        ([delta(tool_calls=call("a"))], ["a"]),
+        ([delta(tool_calls=[call("a", 0)]), delta(tool_calls=[call("b", 0)])], ["a", "b"]),
         ([delta(tool_calls=[call(f"c{n}") for n in range(300)])], [f"c{n}" for n in range(256)]),
     ],
 )
@@ -170,7 +238,16 @@ def test_ids_are_news_when_they_come_and_only_then() -> None:
         ("function_call", False, True),
         ("stop", True, True),
         (None, True, True),
+        ("tool_use", True, True),
+        ("TOOL_CALLS", True, True),
+        ("eos_token", True, True),
+        ("COMPLETE", True, True),
+        ("unknown", True, True),
         ("length", True, False),
+        ("LENGTH", True, False),
+        ("error", True, False),
+        ("abort", True, False),
+        ("insufficient_system_resource", True, False),
         ("content_filter", True, False),
         ("stop", False, False),
         (None, False, False),

@@ -99,6 +99,8 @@ def test_the_first_token_is_the_first_thing_said(event: Any, token: bool) -> Non
     [
         ("tool_use", True, True), ("tool_use", False, True), ("end_turn", True, True), (None, True, True), ("max_tokens", True, False),
         ("end_turn", False, False), ("stop_sequence", False, False), ("refusal", True, False), ("pause_turn", False, False),
+        ("tool_calls", True, True),
+        ("stop", True, True), ("model_context_window_exceeded", True, False),
     ],
 )  # fmt: skip
 def test_whether_tool_results_will_come(reason: Any, with_use: bool, paused: bool) -> None:

@@ -1,5 +1,6 @@
 """Are lines and events found however a stream is cut, within bounded memory?"""
 
+import re
 from collections.abc import Callable
 from time import thread_time
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from luftpause.dataplane.sse import EventFilter, Lines, data_of
+from luftpause.dataplane.sse import EventFilter, LineEnds, Lines, data_of
 
 
 def taken(lines: Lines, data: bytes) -> list[bytes]:
@@ -42,7 +43,16 @@ def test_an_endless_line_is_given_up_and_the_next_one_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("line", "data"),
-    [(b"data: x", b"x"), (b"data:x\r", b"x"), (b"data:  x ", b"x"), (b": data: x", b""), (b"event: data", b""), (b"data", b""), (b"", b"")],
+    [
+        (b"data: x", b"x"),
+        (b"data:x\r", b"x"),
+        (b"data:  x ", b"x"),
+        (b": data: x", b""),
+        (b"event: data", b""),
+        (b"data", b""),
+        (b"", b""),
+        (b"\xef\xbb\xbfdata: x", b"x"),
+    ],
 )
 def test_data_of_a_line(line: bytes, data: bytes) -> None:
     assert data_of(line) == data
@@ -53,7 +63,17 @@ EVENTS = st.lists(
 )
 
 
-@given(EVENTS, st.sampled_from([b"\n", b"\r\n"]), st.data())
+@given(st.lists(st.sampled_from([b"\n", b"\r\n", b"\r", b"x", b"yz"]), max_size=20), st.data())
+def test_ends_of_lines_are_the_same_however_they_were_cut(parts: list[bytes], data: st.DataObject) -> None:
+    stream, at, got, ends = b"".join(parts), 0, b"", LineEnds()
+    while at < len(stream):
+        size = data.draw(st.integers(1, 3))
+        got += ends.plain(stream[at : at + size])
+        at += size
+    assert got == b"\n".join(re.split(rb"\r\n|\r|\n", stream))
+
+
+@given(EVENTS, st.sampled_from([b"\n", b"\r\n", b"\r"]), st.data())
 def test_a_filter_removes_whole_events_and_nothing_else_however_it_is_cut(events: list[bytes], end: bytes, data: st.DataObject) -> None:
     def written(chosen: list[bytes]) -> bytes:
         return b"".join(event.replace(b"\n", end) + end + end for event in chosen)
@@ -67,7 +87,7 @@ def test_a_filter_removes_whole_events_and_nothing_else_however_it_is_cut(events
     assert got + chosen.rest() == written([event for event in events if event not in {b"data: drop", b"event: x\ndata:drop"}])
 
 
-@given(st.lists(st.integers(1, 40), min_size=1), st.sampled_from([b"\n\n", b"\r\n\r\n"]))
+@given(st.lists(st.integers(1, 40), min_size=1), st.sampled_from([b"\n\n", b"\r\n\r\n", b"\r\r"]))
 def test_a_filter_passes_an_event_that_is_too_long(sizes: list[int], end: bytes) -> None:
     stream = b"data: " + b"x" * 500 + end + b"data: drop" + end + b"data: keep" + end
     chosen, got, at = EventFilter(lambda text: text == b"drop", b"drop", 64), b"", 0
