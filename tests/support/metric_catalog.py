@@ -9,12 +9,14 @@ from prometheus_client.registry import Collector
 
 from luftpause.dataplane import wire
 from luftpause.dataplane.answers import Answers
+from luftpause.dataplane.app import FAULTS
 from luftpause.dataplane.flows import Flows
 from luftpause.dataplane.ledger import Ledger
 from luftpause.dataplane.memory import Memory
 from luftpause.dataplane.metrics import LinkMetrics, LoopLag, PlaneMetrics
 from luftpause.dataplane.workers import Up, Worker
 from luftpause.kit.config import Config
+from luftpause.kit.metrics import Counter
 from luftpause.runtime.metrics import RuntimeMetrics
 from luftpause.runtime.tally import RunTally
 from luftpause.scheduler.core.decide import decide, initial
@@ -73,7 +75,7 @@ def _dataplane() -> Iterable[Collector]:
     ledger = Ledger(memory, lambda: 0.0, words=wire, send=lambda _: None, send_soon=lambda _: None, environ={})
     return (
         LinkMetrics(ledger, lambda: 0),
-        PlaneMetrics(Answers(("/",)), Flows(), LoopLag(), lambda: 0),
+        PlaneMetrics(Answers(("/",)), Flows(), LoopLag(), lambda: 0, Counter(FAULTS, "Faults.", ("work",))),
         Up(Worker(0, 1, Path()), ()),
     )
 

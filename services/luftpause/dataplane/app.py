@@ -28,7 +28,9 @@ from luftpause.dataplane.workers import OWN, Worker
 from luftpause.kit import auth, tracing
 from luftpause.kit.config import Config, DataplaneConfig
 from luftpause.kit.errors import ConfigError
+from luftpause.kit.faults import Faults
 from luftpause.kit.logs import Log
+from luftpause.kit.metrics import Counter
 from luftpause.kit.quota_client import RemotePort
 from luftpause.kit.quota_port import QuotaPort
 from luftpause.kit.serve import announce as announce_to
@@ -38,6 +40,8 @@ BACKLOG: Final = 4096
 LAST_BYTES_SECONDS: Final = 0.5  # for answers that are written but not sent when everything has ended
 DEFAULT_KEY: Final = b"luftpause"  # the same everywhere, so that dataplanes without a key of their own still agree
 KEY_BYTES_MAX: Final = 64
+FAULTS: Final = "luftpause_dataplane_faults"
+MEANS: Final = {"telling": "the governor was not told what became of a proxied call; its lease ends by itself and counts as used"}
 
 log = Log("dataplane")
 
@@ -102,7 +106,8 @@ class Dataplane:
         self._tokens = tokens or auth.Tokens()
         self.sweep = Sweep()
         self.relay = Relay(config, scheduler, self.sweep, _key(config))
-        self.proxy = Proxy(self.relay, config, governed, self._tokens) if governed is not None else None
+        self.faults = Faults(log, Counter(FAULTS, "Faults in work that goes on all the same, by the work.", ("work",)), MEANS)
+        self.proxy = Proxy(self.relay, config, governed, self._tokens, self.faults) if governed is not None else None
         api = make_api(scheduler, lambda: self.door.stopping)
         self.quotas = QuotaRoutes(governed.config, governed.port) if governed is not None else None
         if self.quotas is not None:
@@ -132,7 +137,7 @@ class Dataplane:
         self._lag = LoopLag()
         self._worker = worker
         state = self._server.server_state
-        own = PlaneMetrics(self.door.answers, self.relay.upstreams.flows, self._lag, lambda: len(state.connections))
+        own = PlaneMetrics(self.door.answers, self.relay.upstreams.flows, self._lag, lambda: len(state.connections), self.faults.counter)
         add_metrics(api, (own, *collectors), worker)
         self.own_url = ""  # of this worker alone
         self.serving: asyncio.Task[None]  # since `start`; ends with the server

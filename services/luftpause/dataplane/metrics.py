@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from luftpause import __version__
 from luftpause.dataplane.ledger import Ledger, Line
 from luftpause.dataplane.tally import CLASS_NAMES, P
-from luftpause.kit import protocol
+from luftpause.kit import metrics, protocol
 from luftpause.kit.metrics import Histogram, Labels, counter_family, gauge_family
 
 if TYPE_CHECKING:
@@ -87,13 +87,14 @@ class LinkMetrics(Collector):
 
 
 class PlaneMetrics(Collector):
-    """Both sides of the proxy. `connections`: of clients, now."""
+    """Both sides of the proxy. `connections`: of clients, now. `faults`: those that ended nothing."""
 
-    def __init__(self, answers: "Answers", flows: "Flows", lag: LoopLag, connections: Callable[[], int]) -> None:
+    def __init__(self, answers: "Answers", flows: "Flows", lag: LoopLag, connections: Callable[[], int], faults: metrics.Counter) -> None:
         self._answers = answers
         self._flows = flows
         self._lag = lag
         self._connections = connections
+        self._faults = faults
 
     def collect(self) -> Iterator[Metric]:
         yield counter_family(
@@ -113,6 +114,7 @@ class PlaneMetrics(Collector):
         for name, help_text, pick in counts:
             yield counter_family(P + name, help_text, ("replica",), _each(flows, pick))
         yield self._lag.seconds.family()
+        yield self._faults.family()
         build = {"version": __version__, "protocol": f"{protocol.MAJOR}.{protocol.MINOR}", "python": platform.python_version()}
         yield InfoMetricFamily(P + "build", "What runs here.", value=build)
 

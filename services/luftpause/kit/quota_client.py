@@ -96,6 +96,9 @@ class RemotePort:
             return await self._stream.live()
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name.lower()}: {error.details()}"
+        except Exception as error:
+            log.exception("asking the rate governor failed; please report it with this line")
+            return f"{type(error).__name__}: {error}"
         finally:
             self._stream = None
             self._there.clear()

@@ -190,9 +190,11 @@ class QuotaDesk:
         try:
             while True:
                 await asyncio.sleep(min(BEAT_SECONDS, renew_seconds))
-                self.tell_the_last()
+                with self._governor.faults.noted("turns"):
+                    self.tell_the_last()
                 if self._governor.now >= renewed_at + renew_seconds:
-                    self.renew()
+                    with self._governor.faults.noted("turns"):
+                        self.renew()
                     renewed_at = self._governor.now
         finally:
             self._unlisten()

@@ -392,6 +392,22 @@ async def test_a_governor_that_goes_away_meanwhile_takes_no_answer_along() -> No
     assert (answer.status, answer.body, answer.headers["retry-after"]) == (429, b'{"message":"slow down"}', "1")
 
 
+async def test_a_fault_while_the_governor_is_told_costs_no_call_its_answer(caplog: pytest.LogCaptureFixture) -> None:
+    quota = QuotaDouble()
+
+    async def behave(talk: Talk) -> None:
+        quota.failure = RuntimeError("dictionary changed size during iteration")
+        await fine(talk)
+
+    async with raw_engine(behave) as engine, proxying(quota, targets={"api": engine.url}) as plane, client_of(plane) as client:
+        for _ in range(2):
+            quota.failure = None
+            assert (await client.ask(get("/proxy/api/a"))).body == OK
+            await over(plane)
+        assert plane.faults.counter.value(("telling",)) == 2
+    assert caplog.text.count("a fault in the background") == 1
+
+
 SAID: list[tuple[dict[str, str], int, str, float]] = [
     ({}, 1, "", 120.0),
     ({"x_luftpause_class": "batch"}, 2, "", 120.0),

@@ -35,7 +35,12 @@ class World:
         self.answers = Answers(("/v1/chat/completions",))
         self.flows = Flows()
         self.lag = LoopLag()
-        self.collectors = (LinkMetrics(self.ledger, lambda: 3), PlaneMetrics(self.answers, self.flows, self.lag, lambda: 7))
+        self.collectors = (
+            LinkMetrics(self.ledger, lambda: 3),
+            PlaneMetrics(
+                self.answers, self.flows, self.lag, lambda: 7, metrics.Counter("luftpause_dataplane_faults", "Faults.", ("work",))
+            ),
+        )
 
     def ask(self, turn: str, **more: object) -> None:
         self.ledger.ask(an_ask(turn, **more), Recorder())  # pyright: ignore[reportArgumentType]

@@ -18,6 +18,7 @@ from luftpause.kit.auth import Access, Tokens, is_loopback
 from luftpause.kit.config import DataplaneConfig
 from luftpause.kit.config_governor import GovernorConfig
 from luftpause.kit.errors import ConfigError, LuftpauseError
+from luftpause.kit.faults import Faults
 from luftpause.kit.ids import random_text
 from luftpause.kit.logs import Log
 from luftpause.kit.quota_cost import cost_of_method
@@ -34,7 +35,6 @@ WAIT: Final = b"x-luftpause-wait-ms"
 PRIORITY: Final = b"x-luftpause-priority"
 DIGITS_MAX: Final = 9
 TELL_SECONDS_MAX: Final = 10.0  # the governor has this long to hear what became of a call
-
 T = TypeVar("T")
 
 
@@ -55,7 +55,7 @@ class Target(Struct, frozen=True):
 class Proxy:
     """Raises ConfigError for an upstream that is no base URL."""
 
-    def __init__(self, relay: "Relay", config: DataplaneConfig, governed: Governed, tokens: Tokens) -> None:
+    def __init__(self, relay: "Relay", config: DataplaneConfig, governed: Governed, tokens: Tokens, faults: Faults) -> None:
         self.port = governed.port
         self.sweep = relay.sweep
         self.log = Log("proxy")
@@ -68,6 +68,7 @@ class Proxy:
                 flow = relay.upstreams.flows.of(f"proxy/{name}")
                 self._targets[name] = Target(name, TargetPool(_checked(name, each.proxy, config.port), config, relay.sweep, flow))
         self._telling: set[asyncio.Task[Any]] = set()
+        self.faults = faults
 
     # ---- for the door
 
@@ -111,7 +112,9 @@ class Proxy:
                 return await telling
         except (LuftpauseError, TimeoutError) as error:
             self.log.debug("the governor was not told", error=str(error))
-            return None
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call goes on
+            self.faults.note("telling", error)
+        return None
 
     async def close(self) -> None:
         """Whatever is still to be told is told; then nothing is open any more."""

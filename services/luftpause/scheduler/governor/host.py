@@ -7,11 +7,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from math import inf
-from typing import Final
+from typing import Final, ParamSpec
 
 from luftpause.kit.clock import Clock, monotonic
 from luftpause.kit.errors import LuftpauseError
+from luftpause.kit.faults import Faults
 from luftpause.kit.logs import Log
+from luftpause.kit.metrics import Counter
 from luftpause.scheduler.governor.store.link import SharingSettings
 from luftpause.scheduler.governor.store.port import Store
 from luftpause.scheduler.governor.store.sharing import Sharing
@@ -22,6 +24,16 @@ from luftpause.scheduler.quota.model import State
 
 TICK_SECONDS_MIN: Final = 0.001  # a `wake_at` in the past must not become a busy loop
 
+FAULTS: Final = {
+    "store": "the shared ledger is taken for down and tried again; another version of the package redis may do better meanwhile",
+    "store_hints": "what other nodes change is heard a little later",
+    "answers": "somebody was not told of a decision; a lease that nobody has ends by itself",
+    "ledger_file": "the ledger is written again in a few seconds; a restart before that would lose what is used and reserved",
+    "lights": "the log lacks changes of lights",
+    "turns": "leases of turns are renewed with the next round",
+}
+
+P = ParamSpec("P")
 Answer = Callable[[Grant | Refuse], None]
 Listener = Callable[[Decision], None]
 
@@ -50,7 +62,11 @@ class _Asking:
 
 
 class Governor:
-    """Owns the state. Everything happens on one event loop; answers and listeners are called there and must neither block nor raise."""
+    """
+    Owns the state. Everything happens on one event loop; answers and listeners are called there and must neither block nor raise.
+
+    Only a fault of the core ends it; all others are `faults`.
+    """
 
     def __init__(self, state: State, *, clock: Clock = monotonic, govern: Callable[[State, Event], Step] = core.govern) -> None:
         self.state = state
@@ -61,6 +77,8 @@ class Governor:
         self._asking: dict[tuple[str, str], _Asking] = {}  # by target and want
         self.waited: Callable[[Grant, float], None] | None = None  # hears how many seconds a grant was waited for
         self._listeners: list[Listener] = []
+        counter = Counter("luftpause_scheduler_quota_faults", "Faults in work that goes on all the same, by the work.", ("work",))
+        self.faults = Faults(log, counter, FAULTS)
         self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
         self._failed: asyncio.Future[None] | None = None
         self._failure: GovernorFailedError | None = None
@@ -71,7 +89,9 @@ class Governor:
 
     def share(self, store: Store, *, node: str, settings: SharingSettings) -> None:
         """To be called before `run`: from now on grants hold for all nodes of `store`; `node` must be a name of its own."""
-        self.sharing = Sharing(store, node=node, post=self.post, state=lambda: self.state, clock=self._clock, settings=settings)
+        self.sharing = Sharing(
+            store, node=node, post=self.post, state=lambda: self.state, clock=self._clock, settings=settings, faults=self.faults
+        )  # fmt: skip
 
     @property
     def now(self) -> float:
@@ -120,8 +140,6 @@ class Governor:
         self._loop = asyncio.get_running_loop()
         self._failed = self._loop.create_future()
         sharing = None if self.sharing is None else self._loop.create_task(self.sharing.run())
-        if sharing is not None:
-            sharing.add_done_callback(self._stopped_sharing)
         try:
             self.advance()
             if self._failure is not None:
@@ -135,10 +153,6 @@ class Governor:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-
-    def _stopped_sharing(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None and self._failed is not None and not self._failed.done():
-            self._failed.set_exception(error)
 
     def advance(self) -> float | None:
         """Let happen what is due by now; when the next thing is, on its clock. For a test or a simulator that has no running loop."""
@@ -185,7 +199,7 @@ class Governor:
         if isinstance(decision, Grant | Refuse):
             self._answer(decision)
         for listener in tuple(self._listeners):
-            listener(decision)
+            self._call(listener, decision)
 
     def _answer(self, decision: Grant | Refuse) -> None:
         asking = self._asking.pop((decision.target, decision.want), None)
@@ -193,9 +207,16 @@ class Governor:
             if asking is None:
                 self._inbox.append(LeaseReleased(self.now, decision.target, decision.want, decision.fence))
             elif self.waited is not None:
-                self.waited(decision, max(0.0, self.state.now - asking.since))
+                self._call(self.waited, decision, max(0.0, self.state.now - asking.since))
         for answer in asking.answers if asking is not None else ():
-            answer(decision)
+            self._call(answer, decision)
+
+    def _call(self, hears: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """One that raises must keep nobody else from hearing."""
+        try:
+            hears(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the core is right
+            self.faults.note("answers", error)
 
     # ---- time
 

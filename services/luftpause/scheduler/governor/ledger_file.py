@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable, Generator
@@ -21,6 +22,14 @@ from luftpause.scheduler.quota.snapshot import Moment, SnapshotError, from_snaps
 BYTES_MAX: Final = 256 * 2**20
 DAMAGED: Final = ".damaged"  # what can't be read is kept under this name
 LOCK: Final = ".lock"
+CHECK_BYTES: Final = 4096
+TO_MEND: Final = {
+    errno.EACCES: "is the folder yours?",
+    errno.EPERM: "is the folder yours?",
+    errno.EROFS: "name a place on a disk that is not mounted read-only",
+    errno.ENOSPC: "make room on that disk, or name a place on another one",
+    errno.EDQUOT: "make room on that disk, or name a place on another one",
+}
 
 log = Log("governor")
 
@@ -96,14 +105,21 @@ class LedgerFile:
 
     def check(self) -> None:
         """Can it be written at all? Raises ConfigError: to be told at the start, not when the first ledger is lost."""
-        folder = self._path.parent
+        if self._path.is_dir():
+            raise ConfigError(f"governor.state {self._path}: is a folder; name a file in it")
+        probe = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            probe = folder / f"{self._path.name}.{os.getpid()}.new"
-            probe.write_bytes(b"")
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with probe.open("wb") as file:
+                file.write(b"\0" * CHECK_BYTES)  # a full disk takes an empty one
+                file.flush()
+                os.fsync(file.fileno())
             probe.unlink()
         except OSError as error:
-            raise ConfigError(f"governor.state {self._path}: can't be written: {error.strerror or error}; is the folder yours?") from error
+            with contextlib.suppress(OSError):
+                probe.unlink()
+            mend = TO_MEND.get(error.errno or 0, "mend that, or name another place")
+            raise ConfigError(f"governor.state {self._path}: can't be written: {error.strerror or error}; {mend}") from error
 
 
 @contextlib.contextmanager
@@ -121,7 +137,13 @@ def kept(path: Path | None) -> Generator[None]:
     def in_use(who: str) -> ConfigError:
         return ConfigError(f"governor.state {path}: another scheduler{who} keeps its ledger there; stop it, or share one by governor.store")
 
-    lock = FileLock(path.with_name(path.name + LOCK), in_use)
+    try:
+        lock = FileLock(path.with_name(path.name + LOCK), in_use)
+    except OSError as error:
+        mend = TO_MEND.get(error.errno or 0, "mend that, or name another place")
+        raise ConfigError(
+            f"governor.state {path}: {path.name}{LOCK} beside it can't be locked: {error.strerror or error}; {mend}"
+        ) from error
     try:
         yield
     finally:
@@ -143,14 +165,20 @@ class Keeper:
         try:
             while True:
                 await asyncio.sleep(self._seconds)
-                if self._governor.state is not self._written:
-                    state, data = self._governor.state, self._file.snapshot(self._governor)
-                    problem = await asyncio.to_thread(self._try, data)
-                    self._told(problem)
-                    self._written = None if problem else state
+                with self._governor.faults.noted("ledger_file"):
+                    await self._keep()
         finally:
-            if self._governor.state is not self._written:
-                self._told(self._try(self._file.snapshot(self._governor)))
+            with self._governor.faults.noted("ledger_file"):
+                if self._governor.state is not self._written:
+                    self._told(self._try(self._file.snapshot(self._governor)))
+
+    async def _keep(self) -> None:
+        state = self._governor.state
+        if state is self._written:
+            return
+        problem = await asyncio.to_thread(self._try, self._file.snapshot(self._governor))
+        self._told(problem)
+        self._written = None if problem else state
 
     def _try(self, data: bytes) -> str:
         """Why it could not be written; empty: it was."""
@@ -161,7 +189,9 @@ class Keeper:
         return ""
 
     def _told(self, problem: str) -> None:
-        """Each problem once; the next write may do."""
+        """Each problem once, and its end; the next write may do."""
         if problem and problem != self._problem:
             log.warning("the ledger of quotas can't be written; a restart now would lose what is used and reserved", problem=problem)
+        elif self._problem and not problem:
+            log.info("the ledger of quotas is written again")
         self._problem = problem

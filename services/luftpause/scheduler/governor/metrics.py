@@ -28,6 +28,7 @@ class QuotaMetrics(Collector):
         tally = self._tally
         for counted in (tally.grants, tally.refusals, tally.blocks, tally.expiries, tally.cascades, tally.waits):
             yield counted.family()
+        yield self._governor.faults.counter.family()
         if self._governor.sharing is not None:
             yield from sharing_metrics(self._governor.sharing)
         targets = quotas(self._governor).targets

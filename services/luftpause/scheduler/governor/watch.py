@@ -24,9 +24,10 @@ class QuotaWatch:
         governor.listen(self._heard)
 
     async def run(self) -> None:
-        """Look at the lights, until cancelled."""
+        """Look at the lights, until cancelled; a fault ends one look only."""
         while True:
-            self.look()
+            with self._governor.faults.noted("lights"):
+                self.look()
             await asyncio.sleep(LOOK_SECONDS)
 
     def look(self) -> None:

@@ -117,6 +117,25 @@ def test_listeners_hear_all_decisions_until_they_stop() -> None:
     assert [type(each) for each in heard] == [Grant, Stale]
 
 
+def deaf(_: Decision) -> None:
+    raise IndexError
+
+
+def test_one_listener_or_answer_that_raises_keeps_nobody_else_from_hearing() -> None:
+    host = governor(Time())
+    heard: list[Decision] = []
+    host.listen(deaf)
+    host.listen(heard.append)
+    first = wish(host, "a")
+    answers: list[Grant | Refuse] = []
+    host.want(first, deaf)
+    host.post(LeaseReleased(host.now, "api", "a", 1))
+    host.want(wish(host, "b"), answers.append)
+    assert granted(answers).want == "b"
+    assert [each.want for each in heard if isinstance(each, Grant)] == ["a", "b"]
+    assert host.faults.counter.value(("answers",)) == 3
+
+
 def test_what_is_due_happens_when_it_is_asked_to_advance() -> None:
     time = Time()
     host = governor(time)

@@ -1,6 +1,8 @@
 """Does the ledger of quotas survive a restart, and is a damaged one noticed?"""
 
 import asyncio
+import errno
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -12,6 +14,7 @@ from luftpause.kit.config import Config
 from luftpause.kit.errors import ConfigError
 from luftpause.kit.quota_port import Granted, NotNow
 from luftpause.scheduler.governor.app import Governing, governing
+from luftpause.scheduler.governor.host import Governor
 from luftpause.scheduler.governor.ledger_file import Keeper, LedgerFile, kept
 
 FEW = {"scopes": [{"name": "requests", "limit": 3, "window_seconds": 3600, "protect": [0, 0, 0]}]}
@@ -129,7 +132,7 @@ def test_a_place_where_nothing_can_be_written_is_told_at_the_start(tmp_path: Pat
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"governor.state .*can't be written"):
         governing(config(tmp_path / "file" / "quota.bin"))
-    with pytest.raises(ConfigError, match=r"governor.state .*can't be read"):
+    with pytest.raises(ConfigError, match=r"governor.state .*is a folder; name a file in it"):
         governing(config(tmp_path))
 
 
@@ -196,7 +199,34 @@ async def test_a_disk_that_takes_nothing_is_told_once(
     assert [each.fields["problem"] for each in caplog.records] == ["No space left on device"]  # type: ignore[attr-defined]
 
 
-async def test_what_could_not_be_written_is_tried_again_though_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_while_the_ledger_is_written_costs_that_one_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    quotas, path = governing(config(None)), tmp_path / "quota.bin"
+    file = LedgerFile(path)
+    snapshot, faults = file.snapshot, quotas.governor.faults.counter
+
+    def broken_at_first(governor: Governor) -> bytes:
+        if faults.value(("ledger_file",)) < 2:
+            raise RecursionError("maximum recursion depth exceeded")
+        return snapshot(governor)
+
+    monkeypatch.setattr(file, "snapshot", broken_at_first)
+    await reserve(quotas, "a")
+    keeping = asyncio.create_task(Keeper(quotas.governor, file, seconds=0.001).run())
+    async with asyncio.timeout(20):
+        while not path.exists():
+            await asyncio.sleep(0.002)
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    assert set(file.read(governing(config(None)).governor.state).state.targets["few"].leases) == {"a"}
+    (line,) = caplog.records
+    assert line.fields["problem"] == "RecursionError: maximum recursion depth exceeded"  # type: ignore[attr-defined]
+
+
+async def test_what_could_not_be_written_is_tried_again_though_nothing_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     quotas = governing(config(None))
     file = LedgerFile(tmp_path / "quota.bin")
     write, tries = file.write, 0
@@ -208,6 +238,7 @@ async def test_what_could_not_be_written_is_tried_again_though_nothing_changes(t
             raise OSError(28, "No space left on device")
         write(data)
 
+    caplog.set_level("INFO")
     monkeypatch.setattr(file, "write", full_at_first)
     await reserve(quotas, "a")
     keeping = asyncio.create_task(Keeper(quotas.governor, file, seconds=0.001).run())
@@ -217,6 +248,49 @@ async def test_what_could_not_be_written_is_tried_again_though_nothing_changes(t
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
     assert set(file.read(governing(config(None)).governor.state).state.targets["few"].leases) == {"a"}
+    assert [each.message for each in caplog.records][-1] == "the ledger of quotas is written again"
+
+
+NOWHERE = [
+    (errno.EROFS, "Read-only file system; name a place on a disk that is not mounted read-only"),
+    (errno.ENOSPC, "No space left on device; make room on that disk"),
+    (errno.EACCES, "Permission denied; is the folder yours"),
+    (errno.EIO, "Input/output error; mend that, or name another place"),
+]
+
+
+@pytest.mark.parametrize(("code", "says"), NOWHERE)
+def test_a_disk_that_takes_nothing_is_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, says: str) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(ConfigError, match=f"governor.state .*quota.bin: can't be written: {says}"), kept(tmp_path / "quota.bin"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_in_place_of_the_ledger_is_told_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a folder; name a file in it"), kept(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (errno.ENOLCK, "its file system keeps no locks; choose a folder on a disk of this machine"),
+        (errno.EIO, "Input/output error; mend that, or name another place"),
+    ],
+)
+def test_a_lock_that_can_not_be_had_is_not_said_to_be_anothers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, says: str
+) -> None:  # fmt: skip
+    def refuse(*_: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(ConfigError, match=f"quota.bin.lock beside it can't be locked: .*{says}"), kept(tmp_path / "quota.bin"):
+        pass
 
 
 async def test_new_quotas_with_a_mistake_are_not_taken(caplog: pytest.LogCaptureFixture) -> None:

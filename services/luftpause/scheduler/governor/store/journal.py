@@ -13,6 +13,7 @@ from luftpause.scheduler.quota.model import Cost
 
 ENTRIES_MAX: Final = 10_000
 FOLD_SECONDS: Final = 1.0
+FAULTS_MAX: Final = 5
 
 
 class Entry(Struct, gc=False):
@@ -24,6 +25,7 @@ class Entry(Struct, gc=False):
     question: Report | Release
     granted: float = 0.0
     numbered: bool = False
+    faults: int = 0  # while it was told
 
     def aged(self, now: float) -> Report | Release:
         if isinstance(self.question, Release):
@@ -91,6 +93,17 @@ class Journal:
                 folded.append(entry)
                 first = entry.at
         self._entries = folded
+
+    def failed(self) -> bool:
+        """Telling the first entry met a fault. True: so often that it is left out, as no other could be told any more."""
+        if not self._entries:
+            return False
+        first = self._entries[0]
+        first.faults += 1
+        if first.faults < FAULTS_MAX:
+            return False
+        self._entries.popleft()
+        return True
 
     async def send(self, ask: Callable[[str, Asked], Awaitable[object]], clock: Callable[[], float]) -> None:
         """Until it is empty. Whatever `ask` raises ends it; what it was asked then is asked again, which changes nothing."""

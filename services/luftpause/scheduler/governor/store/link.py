@@ -6,22 +6,26 @@ same, and the journal.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from math import inf
 from typing import Any, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from luftpause.kit.clock import Clock
+from luftpause.kit.faults import Faults
 from luftpause.kit.logs import Log
 from luftpause.scheduler.governor.store import claims
 from luftpause.scheduler.governor.store.journal import Journal, named
-from luftpause.scheduler.governor.store.port import Answer, Asked, Kept, Restore, Store, StoreDownError, Waiting
+from luftpause.scheduler.governor.store.port import Answer, Asked, Kept, Restore, Store, StoreDownError, StoreFaultError, Waiting
 from luftpause.scheduler.governor.store.shared_target import SharedTarget
 from luftpause.scheduler.quota.events import Event
 from luftpause.scheduler.quota.model import Mode, State
 
 RETRY_SECONDS: Final = 0.25
 RETRY_SECONDS_MAX: Final = 2.0
+FAULT_SECONDS_MAX: Final = 30.0  # after faults it is taken for down for longer each time, up to this
+FAULT_QUIET_SECONDS: Final = 60.0  # until a fault is taken for a first one again
 TELL_SECONDS: Final = 2 * RETRY_SECONDS_MAX  # until all nodes have come back and told what happened meanwhile
 
 log = Log("governor")
@@ -52,7 +56,15 @@ class Link:
     """Of one node, `node`, to `store`. `post` and `state` are the governor's."""
 
     def __init__(
-        self, store: Store, *, node: str, post: Callable[[Event], None], state: Callable[[], State], clock: Clock, settings: SharingSettings
+        self,
+        store: Store,
+        *,
+        node: str,
+        post: Callable[[Event], None],
+        state: Callable[[], State],
+        clock: Clock,
+        settings: SharingSettings,
+        faults: Faults,
     ) -> None:
         self.node, self.settings = node, settings
         self.targets: dict[str, SharedTarget] = {}
@@ -63,8 +75,9 @@ class Link:
         self._store, self._post, self._state, self._clock = store, post, state, clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()  # there is something to tell, or the store is gone
-        self._failed: asyncio.Future[None] | None = None  # while it runs
-        self._error: BaseException | None = None
+        self._faults = faults
+        self._fault_at, self._fault_seconds = -inf, RETRY_SECONDS
+        self._wait = RETRY_SECONDS  # after it was lost, until the first try
 
     def of(self, target: str) -> SharedTarget:
         shared = self.targets.get(target)
@@ -76,6 +89,15 @@ class Link:
 
     async def ask(self, name: str, question: Asked) -> Answer:
         """With what this node knows. Raises StoreDownError."""
+        try:
+            return await self._ask(name, question)
+        except StoreDownError:
+            raise
+        except Exception as error:
+            self.fault(error)
+            raise StoreFaultError(f"{type(error).__name__}: {error}") from error
+
+    async def _ask(self, name: str, question: Asked) -> Answer:
         shared, state = self.of(name), self._state()
         target = state.targets.get(name)
         scopes = question.scopes or (claims.scopes_of(target, state.settings, self._clock()) if target is not None else ())
@@ -108,17 +130,32 @@ class Link:
 
     def told_core(self, shared: SharedTarget, answer: Answer, *, anew: bool = False) -> None:
         """What it says of all nodes, unless a newer one has been heard."""
-        if shared.known is answer:
+        if shared.known is not answer:
+            return
+        try:
             shared.told_at = self._clock()
             spare = shared.chunks.unspent(shared.told_at)
             enabled, pending = shared.hear_of_operators(answer), tuple(shared.pending)
-            self._post(claims.told_of(shared.name, answer, shared.told_at, pending, spare=spare, anew=anew, enabled=enabled))
+            told = claims.told_of(shared.name, answer, shared.told_at, pending, spare=spare, anew=anew, enabled=enabled)
+        except Exception as error:  # noqa: BLE001 - an answer that nobody can read is none
+            self.fault(error)
+        else:
+            self._post(told)
 
     # ---- down and back
 
-    def lose(self, error: StoreDownError) -> None:
-        """No answer: from now on this node is alone."""
+    def fault(self, error: Exception) -> None:
+        """Something that was not foreseen, in the store's client or here. To be called where it is handled."""
+        self._faults.note("store", error)
+        again = self._clock() - self._fault_at < FAULT_QUIET_SECONDS
+        self._fault_seconds = min(2 * self._fault_seconds, FAULT_SECONDS_MAX) if again else RETRY_SECONDS
+        self._fault_at = self._clock()
+        self.lose(StoreDownError(f"{type(error).__name__}: {error}"), wait=self._fault_seconds)
+
+    def lose(self, error: StoreDownError, *, wait: float = RETRY_SECONDS) -> None:
+        """No answer: from now on this node is alone, for `wait` seconds at least."""
         if self.down_since is None:
+            self._wait = wait
             self.down_since = self._clock()
             self.outages += 1
             for shared in self.targets.values():
@@ -172,7 +209,7 @@ class Link:
 
     async def _come_back(self, since: float) -> None:
         """Try until the store has all leases and all that the journal holds."""
-        wait = RETRY_SECONDS
+        wait = self._wait
         while True:
             await asyncio.sleep(wait)
             wait = min(2 * wait, RETRY_SECONDS_MAX)
@@ -196,7 +233,12 @@ class Link:
 
     async def _write(self, name: str, question: Asked) -> None:
         """An end of a call; whoever was declined here may have room now."""
-        answer = await self.ask(name, question)
+        try:
+            answer = await self.ask(name, question)
+        except StoreFaultError:
+            if self.journal.failed():
+                log.warning("the shared ledger can't be told how a call ended; what the call had reserved counts as used", target=name)
+            raise
         target = self._state().targets.get(name)
         if target is not None and target.declined and self.down_since is None:
             self.told_core(self.of(name), answer, anew=True)
@@ -208,33 +250,37 @@ class Link:
         self._changed.set()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let it run; if it fails, `run` raises."""
-        task = asyncio.get_running_loop().create_task(work)
+        """Let it run; a fault in it takes the store for down."""
+        task = asyncio.get_running_loop().create_task(self.guarded(work))
         self._tasks.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._tasks.discard)
 
-    def _over(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled() or (error := task.exception()) is None:
-            return
-        self._error = error
-        if self._failed is not None and not self._failed.done():
-            self._failed.set_exception(error)
+    async def guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it; a fault in it takes the store for down."""
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - whatever it is, this node goes on
+            self.fault(error)
+
+    async def endlessly(self, loop: Callable[[], Coroutine[Any, Any, None]], *, hints: bool = False) -> None:
+        """Until cancelled; after a fault it begins anew. Without `hints` of others the store is as good as with them."""
+        while True:
+            if hints:
+                with self._faults.noted("store_hints"):
+                    await loop()
+            else:
+                await self.guarded(loop())
+            await asyncio.sleep(RETRY_SECONDS_MAX)
 
     async def run(self) -> None:
         """Tell what is to be told, and come back after outages, until cancelled."""
-        if self._error is not None:
-            raise self._error
-        self._failed = asyncio.get_running_loop().create_future()
-        self.start(self._tell())
         try:
-            await self._failed
+            await self.endlessly(self._tell)
         finally:
             tasks = list(self._tasks)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._failed = None
 
     async def _tell(self) -> None:
         while True:

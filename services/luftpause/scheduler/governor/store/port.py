@@ -17,6 +17,10 @@ class StoreDownError(Exception):
     """The store gave no answer in time, or can't be reached. What was asked may have been done: ask again by the same names."""
 
 
+class StoreFaultError(StoreDownError):
+    """What went wrong was not foreseen: it is a fault of luftpause or of the store's client, and the next question may meet it too."""
+
+
 class Named(Struct, frozen=True, gc=False):
     """Units of one scope."""
 

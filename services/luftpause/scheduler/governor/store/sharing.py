@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from luftpause.kit.clock import Clock
+from luftpause.kit.faults import Faults
 from luftpause.scheduler.governor.store import claims
 from luftpause.scheduler.governor.store.chunking import Chunking
 from luftpause.scheduler.governor.store.journal import named
@@ -61,9 +62,10 @@ class Sharing:
         state: Callable[[], State],
         clock: Clock,
         settings: SharingSettings,
+        faults: Faults,
     ) -> None:
         self.declines: Counter[str] = Counter()  # by cause
-        self.link = Link(store, node=node, post=post, state=state, clock=clock, settings=settings)
+        self.link = Link(store, node=node, post=post, state=state, clock=clock, settings=settings, faults=faults)
         self._store, self._node, self._post, self._state, self._clock, self._settings = store, node, post, state, clock, settings
         self._chunking = Chunking(self.link, calls=settings.chunk_calls, state=state, clock=clock)
         self._hinted: set[str] = set()
@@ -79,6 +81,15 @@ class Sharing:
 
     def settles(self, grant: Grant) -> bool:
         """Whether the grant holds. If not, the store is asked; its answer comes as an event."""
+        try:
+            return self._settles(grant)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be granted silently
+            self.link.fault(error)
+            self.link.of(grant.target).pending.discard(grant.want)
+            self._post(GrantDeclined(self._clock(), grant.target, grant.want, grant.fence, "", CLOSED_SECONDS))
+            return False
+
+    def _settles(self, grant: Grant) -> bool:
         shared = self.link.of(grant.target)
         holding = shared.held.get(grant.want)
         if holding is not None and holding.fence == grant.fence:
@@ -89,7 +100,13 @@ class Sharing:
         return False
 
     def follow(self, event: Event, before: State, decisions: tuple[Decision, ...]) -> None:
-        """Tell the store what has happened; `before`: the governor's state until then."""
+        """Tell the store what has happened; `before`: the governor's state until then. What it is not told it charges in time."""
+        try:
+            self._follow(event, before, decisions)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the core is right
+            self.link.fault(error)
+
+    def _follow(self, event: Event, before: State, decisions: tuple[Decision, ...]) -> None:
         for expired in (one for one in decisions if isinstance(one, Expired)):
             self._expired(expired)
         if isinstance(event, TOLD) and event.target not in before.targets:
@@ -192,7 +209,11 @@ class Sharing:
     # ---- reservations
 
     async def _reserve(self, shared: SharedTarget, lease: Lease) -> None:
-        verdict = await self._verdict(shared, lease)
+        try:
+            verdict = await self._verdict(shared, lease)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call waits again
+            self.link.fault(error)
+            verdict = Declined("", CLOSED_SECONDS, "fault")
         shared.pending.discard(lease.want)
         target = self._state().targets.get(shared.name)
         current = target.leases.get(lease.want) if target is not None else None
@@ -271,12 +292,12 @@ class Sharing:
     # ---- the loop
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled; nothing else ends it."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.link.run())
-                group.create_task(self._beats())
-                group.create_task(self._listen())
+                group.create_task(self.link.endlessly(self._beats))
+                group.create_task(self.link.endlessly(self._listen, hints=True))
         finally:
             await self._store.close()
 
@@ -288,7 +309,7 @@ class Sharing:
                 busy = target.waiters or target.leases or shared.chunks or name in self._enabling
                 pause = 0.0 if busy else shared.pause_seconds
                 if self.link.down_since is None and self._clock() >= shared.beat_at + pause:
-                    await self._beat(shared, target)
+                    await self.link.guarded(self._beat(shared, target))
 
     async def _beat(self, shared: SharedTarget, target: Target) -> None:
         if shared.name in self._enabling:
