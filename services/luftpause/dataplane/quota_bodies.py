@@ -2,26 +2,20 @@
 
 import re
 from collections.abc import Mapping
-from math import isfinite
 from typing import Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from luftpause.dataplane.rejection import Rejection
+from luftpause.kit import quota_bounds as bounds
 from luftpause.kit.config import CREDENTIALS
 
 LEASE: Final = re.compile(r"[!-~]{1,128}", re.ASCII)
 REQUESTS: Final = "requests"
-HEADERS_MAX: Final = 128
-HEADER_CHARS_MAX: Final = 4_096
 UNREAD: Final = CREDENTIALS | {"set-cookie"}  # of an answer: it says nothing of limits, and is nobody else's business
-MILLISECONDS_MAX: Final = 30 * 86_400_000
-LEASE_MILLISECONDS_MAX: Final = 3_600_000  # whoever has vanished must not keep what he reserved for days
-FENCE_MAX: Final = 2**63 - 1
-STATUSES: Final = range(100, 1_000)
-NAMES_MAX: Final = 64  # of a cost
-NAME_CHARS_MAX: Final = 128
+MILLISECONDS_MAX: Final = round(bounds.WAIT_SECONDS_MAX * 1000)
+LEASE_MILLISECONDS_MAX: Final = round(bounds.LEASE_SECONDS_MAX * 1000)
 
 
 class Body(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -90,21 +84,20 @@ def cost_of(cost: float | Mapping[str, float] | None) -> Mapping[str, float] | N
 
 def readable(headers: Mapping[str, str]) -> dict[str, str]:
     """What an answer's headers may say of limits."""
-    kept = {name.lower(): value for name, value in headers.items() if len(value) <= HEADER_CHARS_MAX}
-    return {name: value for name, value in list(kept.items())[:HEADERS_MAX] if name not in UNREAD}
+    return {name: value for name, value in bounds.readable(headers).items() if name not in UNREAD}
 
 
 def _mistake(found: Body) -> str:
     """What the types don't say; empty: nothing is wrong."""
     match found:
         case Reserve():
-            return _bad_lease(found.lease) or _bad_times(found) or _bad_numbers("cost", cost_of(found.cost) or {}, above=0.0)
+            return _bad_lease(found.lease) or _bad_times(found) or bounds.bad_units("cost", cost_of(found.cost) or {}, above=0.0)
         case Report():
-            return _bad_holder(found) or _bad_status(found.status) or _bad_numbers("actual", found.actual or {}, above=None)
+            return _bad_holder(found) or bounds.bad_status(found.status) or bounds.bad_units("actual", found.actual or {}, above=None)
         case Lease():
             return _bad_holder(found)
         case Observe():
-            return _bad_status(found.status)
+            return bounds.bad_status(found.status)
         case _:
             return ""
 
@@ -114,15 +107,7 @@ def _bad_lease(lease: str | None) -> str:
 
 
 def _bad_holder(found: Lease | Report) -> str:
-    if not 0 <= found.fence <= FENCE_MAX:
-        return f"`fence` is {found.fence:.6g}; give the one that `reserve` answered"
-    return _bad_lease(found.lease)
-
-
-def _bad_status(status: int | None) -> str:
-    if status is None or status in STATUSES:
-        return ""
-    return f"`status` is {status:.6g}; give the HTTP status of the answer, from {STATUSES[0]} to {STATUSES[-1]}"
+    return bounds.bad_fence(found.fence) or _bad_lease(found.lease)
 
 
 def _bad_times(found: Reserve) -> str:
@@ -130,16 +115,6 @@ def _bad_times(found: Reserve) -> str:
         return f"`waitMs` is {found.wait_ms:g}; give milliseconds from 0 to {MILLISECONDS_MAX}"
     if found.lease_ms is not None and not 1.0 <= found.lease_ms <= LEASE_MILLISECONDS_MAX:
         return f"`leaseMs` is {found.lease_ms:g}; give milliseconds from 1 to {LEASE_MILLISECONDS_MAX}, and renew it while the call runs"
-    return ""
-
-
-def _bad_numbers(field: str, units: Mapping[str, float], *, above: float | None) -> str:
-    if len(units) > NAMES_MAX or any(len(name) > NAME_CHARS_MAX for name in units):
-        return f"`{field}` may name {NAMES_MAX} limits at most, with {NAME_CHARS_MAX} characters each"
-    for name, value in units.items():
-        if not isfinite(value) or (value <= above if above is not None else value < 0):
-            least = "0 or more" if above is None else f"a number above {above:g}"
-            return f"`{field}` of {name[:40]!r} is {value:g}; give {least}"
     return ""
 
 

@@ -4,13 +4,14 @@ Leases are named by their `want`. Durations are seconds; nothing here is a momen
 """
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from luftpause.kit.errors import LuftpauseError
 
 Cost = Mapping[str, float]  # units per scope
+BAD_QUESTION: Final = "bad_request"  # refuses what no dataplane of ours asks
 
 
 class Granted(Struct, frozen=True):
@@ -77,7 +78,7 @@ class QuotaUnavailableError(LuftpauseError):
 
 
 class QuotaPort(Protocol):
-    """All may raise QuotaUnavailableError. `Refused` of any but `reserve` has code `unknown_target`."""
+    """All may raise QuotaUnavailableError. `Refused` of any but `reserve` has code `unknown_target` or BAD_QUESTION."""
 
     async def reserve(
         self,

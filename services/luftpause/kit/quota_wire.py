@@ -3,15 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from luftpause.kit import quota_bounds as bounds
 from luftpause.kit.quota_port import Answer, Cost, Enabled, Gone, Granted, NotNow, Refused, Released, Renewed, Reported
 from luftpause.kit.wire.v1 import governor_pb2 as pb
 
 SERVICE = "luftpause.kit.wire.v1.Governor"
 METHOD = f"/{SERVICE}/Ask"
-TEXT_CHARS_MAX = 128  # of names
-HEADERS_MAX = 128
-HEADER_CHARS_MAX = 4_096
-BODY_CHARS_MAX = 8_192
 
 
 # ---- questions --------------------------------------------------------------------------------------------------
@@ -37,13 +34,8 @@ def reserve(
 
 def answer(target: str, status: int | None, headers: Mapping[str, str], body_excerpt: str) -> pb.QuotaAnswer:
     """What a provider said, cut to what the parser can use. Header names in lower case."""
-    kept: dict[str, str] = {}
-    for name, value in headers.items():
-        if len(kept) >= HEADERS_MAX:
-            break
-        if len(name) <= TEXT_CHARS_MAX and len(value) <= HEADER_CHARS_MAX:
-            kept[name.lower()] = value
-    return pb.QuotaAnswer(target=target, status=status or 0, headers=kept, body_excerpt=body_excerpt[:BODY_CHARS_MAX])
+    excerpt = body_excerpt[: bounds.EXCERPT_CHARS_MAX]
+    return pb.QuotaAnswer(target=target, status=status or 0, headers=bounds.readable(headers), body_excerpt=excerpt)
 
 
 def report(lease: pb.QuotaLease, said: pb.QuotaAnswer, actual: Cost | None) -> pb.QuotaQuestion:

@@ -6,6 +6,7 @@ from typing import Final, assert_never
 
 from msgspec import Struct
 
+from luftpause.kit.quota_bounds import EXCERPT_CHARS_MAX, readable
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from luftpause.scheduler.core.decisions import BranchFollowed, EndRun, Held, Lease, Located, Outcome, Place, Refuse
 from luftpause.scheduler.core.events import (
@@ -341,7 +342,7 @@ def _answer_told(fact: pb.Fact, _dataplane: str, _now: float) -> Told:
 
 
 def _answer(told: pb.AnswerTold) -> AnswerTold:
-    return AnswerTold(told.turn, told.attempt, told.status, dict(told.headers), told.excerpt)
+    return AnswerTold(told.turn, told.attempt, told.status, readable(told.headers), told.excerpt[:EXCERPT_CHARS_MAX])
 
 
 def _lease_told(fact: pb.Fact, _dataplane: str, _now: float) -> Told:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
+from math import inf, nan
 
 import msgspec
 import pytest
@@ -84,6 +85,22 @@ async def test_all_questions_have_their_answers() -> None:
         refused = await port.reserve("gihub", "d", caller="x", priority=1)
         assert refused == Refused("unknown_target", "no target is called 'gihub'; known: github, one")
         assert isinstance(msgspec.json.decode(await port.view()), dict)
+
+
+async def test_a_dataplane_that_breaks_the_rules_is_told_which_and_gets_nothing() -> None:
+    async with both() as (scheduler, port):
+        before = scheduler.governing.governor.state.targets
+        forever = await port.reserve("one", "a", caller="x", priority=1, lease_seconds=1e9)
+        assert forever == Refused(
+            "bad_request", "`lease_seconds` is 1e+09; give seconds from 0.001 to 3600, or 0 for those that are configured"
+        )
+        never = await port.reserve("one", "a", caller="x", priority=1, wait_seconds=nan)
+        assert never == Refused("bad_request", "`wait_seconds` is nan; give seconds from 0 to 2592000")
+        told = await port.report("one", "a", 1, status=200, headers={}, actual={"requests": inf})
+        assert told == Refused("bad_request", "`actual` of 'requests' is inf; give a number from 0 up to 1e+15")
+        assert isinstance(await port.renew("one", "a", 2**64 - 1), Refused)
+        assert scheduler.governing.governor.state.targets == before
+        assert isinstance(await reserve(port, "b"), Granted)
 
 
 async def test_whoever_waits_is_answered_when_it_is_free() -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from luftpause.kit.quota_bounds import EXCERPT_CHARS_MAX
 from luftpause.kit.quota_port import Cost, Enabled, Gone, Granted, NotNow, Refused, Released, Renewed, Reported
 from luftpause.scheduler.governor.host import Governor
 from luftpause.scheduler.governor.places import Places, standing_of
@@ -27,7 +28,6 @@ from luftpause.scheduler.quota.profiles import call_cost
 
 EVENTS_WAITING_MAX: Final = 1_000  # of one listener; beyond it the oldest are left out
 SETTLING_SECONDS: Final = 0.5  # until a shared store has agreed, or not
-BODY_CHARS_MAX: Final = 8_192
 ASK_AGAIN_SECONDS_MIN: Final = 0.01  # P0's window begins at 0: nobody asks in a circle
 ASK_AGAIN_SECONDS_MAX: Final = 3_600.0  # where no wait helps
 WAIT_SECONDS_TOLD_MAX: Final = 31 * 86_400.0  # whatever a provider says
@@ -199,7 +199,7 @@ class LocalPort:
     def _observed(self, status: int | None, headers: Mapping[str, str], body_excerpt: str) -> Observation:
         if status is None:
             return Observation()
-        return quota_headers.observe(status, headers, body_excerpt[:BODY_CHARS_MAX], self._epoch())
+        return quota_headers.observe(status, headers, body_excerpt[:EXCERPT_CHARS_MAX], self._epoch())
 
     def _reported(self, target: str, seen: Observation, *, settled: bool, priority: int) -> Reported:
         retry = self._not_now(target, priority).retry_seconds if seen.limited else None

@@ -12,8 +12,9 @@ import grpc.aio
 from luftpause.kit import control, quota_wire
 from luftpause.kit.auth import Tokens
 from luftpause.kit.logs import Log
-from luftpause.kit.quota_port import Answer, Granted, QuotaPort, QuotaUnavailableError
+from luftpause.kit.quota_port import BAD_QUESTION, Answer, Granted, QuotaPort, QuotaUnavailableError, Refused
 from luftpause.kit.wire.v1 import governor_pb2 as pb
+from luftpause.scheduler.governor.questions import mistake
 
 WAITING_MAX: Final = 20_000  # questions of one stream
 REPLIES_PER_MESSAGE: Final = 256
@@ -87,6 +88,8 @@ class _Stream:
                     await self._tell_events(number)
                 case None:
                     self._reply(pb.QuotaReply(number=number, unknown=pb.QuotaDone()))
+                case _ if why := mistake(question):
+                    self._reply(quota_wire.reply(number, Refused(BAD_QUESTION, why)))
                 case _:
                     said = await _asked(self._port, question)
                     lease = _lease(question, said) if isinstance(said, Granted) else None
