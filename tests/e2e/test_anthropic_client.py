@@ -12,7 +12,7 @@ import pytest
 from tests.support.cluster import Cluster, cluster
 from tests.support.proxied import ENGINES, FACT, MODEL, PARAMETERS, TASK, TURNS, Watch, nothing_left, used
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="package")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="package")]
 
 Ask = Callable[..., Awaitable[Any]]
 ASKED: list[Any] = [{"role": "user", "content": TASK}]

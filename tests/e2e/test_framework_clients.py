@@ -14,7 +14,7 @@ import pytest_asyncio
 from tests.support.cluster import Cluster
 from tests.support.proxied import FACT, MODEL, TASK, TURNS, Watch, nothing_left
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="package")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="package")]
 
 
 def lookup(query: str) -> str:

@@ -21,7 +21,7 @@ from tests.integration.llama.test_llama_engine import needs_llama
 from tests.support.processes import running
 from tests.support.proxied import PARAMETERS, Watch
 
-pytestmark = [pytest.mark.llama, pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.llama, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
 MODEL = "smollm2"
 SHOWN = {"cats": "Cats sleep a lot.", "dogs": "Dogs like to run."}
@@ -47,7 +47,7 @@ async def proxy(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]
 
 
 async def served(at: str) -> None:
-    async with httpx2.AsyncClient(trust_env=False) as http, asyncio.timeout(30):
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http, asyncio.timeout(60):
         while not (await http.get(f"{at}/v1/models")).json()["data"]:
             await asyncio.sleep(0.05)  # replicas are known after their first probe; nothing else tells
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.stack import stack
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 async def loadgen(*options: str) -> tuple[int, str, str]:
@@ -31,16 +31,19 @@ async def test_it_loads_the_runtime_over_mcp_and_the_proxy_directly(tmp_path: Pa
         assert batch["turns"] == batch["tool_calls"] + 12
         assert batch["run_s"]["p50"] <= batch["run_s"]["p99"]
 
-        options = ("--agents", "6", "--duration-s", "2", "--tool-seconds", "0.1", "--base-url", whole.base_url)
-        status, out, err = await loadgen(*options, "--json")
-        assert status == 0, err
-        direct: dict[str, Any] = json.loads(out)["classes"]["interactive"]
+        options = ("--agents", "6", "--tool-seconds", "0.1", "--base-url", whole.base_url)
+        for seconds in ("2", "8", "32"):  # a busy machine needs longer for as many runs
+            status, out, err = await loadgen(*options, "--duration-s", seconds, "--json")
+            assert status == 0, err
+            direct: dict[str, Any] = json.loads(out)["classes"]["interactive"]
+            if direct["completed"] >= 6:
+                break
         assert direct["completed"] >= 6
         assert direct["failed"] == 0
         assert 0 < direct["first_token_s"]["p50"] < 10
         assert direct["cached_tokens"] > 0
 
-        status, out, err = await loadgen(*options)
+        status, out, err = await loadgen(*options, "--duration-s", "2")
         assert status == 0, err
         assert "runs/min" in out
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.cluster import Cluster
 from tests.support.proxied import FACT, MODEL, PARAMETERS, TASK, TURNS, Watch, nothing_left, used
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="package")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="package")]
 
 Ask = Callable[..., Awaitable[Any]]
 TASK_MESSAGE = {"role": "user", "content": TASK}

@@ -68,7 +68,7 @@ class Town:
         return Tried(said, [json.loads(line) for line in told.read_text().splitlines()])
 
     async def nothing_left(self) -> None:
-        async with httpx.AsyncClient(trust_env=False, timeout=30) as http, asyncio.timeout(20):
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as http, asyncio.timeout(60):
             while turns_in((await http.get(self.stack.at["status"] + "/status")).json()):
                 await asyncio.sleep(0.05)  # another process's state; nothing tells when it changes
             for engine in ("engine-a", "engine-b"):

@@ -19,7 +19,7 @@ from tests.support.pids import descendants, gone
 from tests.support.processes import Process, running
 from tests.support.terminal import on_a_terminal
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 ROOT = Path(__file__).resolve().parents[2]
 FAKES = ("--engine", "fake")  # where it does not matter what answers: llama.cpp takes seconds to load its model
 
@@ -74,7 +74,7 @@ async def answer_to(curl: str) -> str:
 async def output(*command: str) -> str:
     """What a command prints; it must succeed."""
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
-    out, err = await asyncio.wait_for(process.communicate(), 60)
+    out, err = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode == 0, err.decode()
     return out.decode()
 
@@ -115,7 +115,10 @@ async def test_real_replicas_come_from_a_configuration(tmp_path: Path) -> None:
     async with running("fake-engine", "--port", "0", "--model", "mine", folder=tmp_path) as engine:
         config = tmp_path / "luftpause.yaml"
         config.write_text(f"replicas:\n  - {{name: own, url: '{engine.at['http']}'}}\n")
-        async with running(*up(tmp_path), "--config", str(config), folder=tmp_path) as stack, httpx.AsyncClient(trust_env=False) as client:
+        async with (
+            running(*up(tmp_path), "--config", str(config), folder=tmp_path) as stack,
+            httpx.AsyncClient(trust_env=False, timeout=60) as client,
+        ):
             body = {"model": "mine", "messages": [{"role": "user", "content": "Hello."}]}
             answer = await client.post(f"{stack.at['base_url']}/chat/completions", json=body, timeout=30)
             assert answer.status_code == 200
@@ -129,14 +132,21 @@ def test_a_configuration_without_replicas_is_refused(tmp_path: Path) -> None:
 
 
 async def models_of(stack: Process) -> list[str]:
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
         return sorted(model["id"] for model in (await client.get(f"{stack.at['base_url']}/models")).json()["data"])
 
 
 async def serves(stack: Process, *models: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await models_of(stack) != sorted(models):
             await asyncio.sleep(0.05)  # replicas are known after their first probe; nothing else tells
+
+
+async def says(stack: Process, pattern: str) -> None:
+    """Until its log has it."""
+    async with asyncio.timeout(60):
+        while not re.search(pattern, stack.logged()):
+            await asyncio.sleep(0.05)  # polling a log
 
 
 def replicas(file: Path, *engines: Process, rest: str = "") -> None:
@@ -155,13 +165,10 @@ async def test_replicas_of_the_file_come_and_go_while_it_runs(tmp_path: Path) ->
             await serves(stack, "one")
             replicas(file, one, two, rest="dataplane: {stop_grace_seconds: 9}\n")
             await serves(stack, "one", "two")
-            shown = stack.logged()
-            assert re.search(r"up +│ .*these keys have changed .*dataplane\.stop_grace_seconds", shown), shown
-            assert re.search(r"up +│ .*re-read; the replicas have changed .*added=\[\"r1\"\]", shown), shown
+            await says(stack, r"up +│ .*these keys have changed .*dataplane\.stop_grace_seconds")
+            await says(stack, r"up +│ .*re-read; the replicas have changed .*added=\[\"r1\"\]")
             file.write_text("replicas:\n  - {nam: r0}\n")
-            async with asyncio.timeout(30):
-                while f"{file}:2: replicas[0].nam: unknown key; did you mean name?" not in stack.logged():
-                    await asyncio.sleep(0.05)  # polling a log
+            await says(stack, re.escape(f"{file}:2: replicas[0].nam: unknown key; did you mean name?"))
             assert await models_of(stack) == ["one", "two"]
             replicas(file)
             stack.process.send_signal(signal.SIGHUP)
@@ -177,9 +184,7 @@ async def test_with_fake_engines_the_replicas_of_the_file_stay_unused(tmp_path: 
             before = dict(stack.at)
             await serves(stack, "fake-1b")
             replicas(file)
-            async with asyncio.timeout(30):
-                while "the replicas of the file are not used" not in stack.logged():
-                    await asyncio.sleep(0.05)  # polling a log
+            await says(stack, "the replicas of the file are not used")
             await serves(stack, "fake-1b")
             assert stack.at == before
 
@@ -191,5 +196,5 @@ async def test_closing_its_terminal_stops_everything_also_where_it_follows_a_fil
         started = descendants(stack.pid)
         assert len(started) >= 3
         close()
-        assert await asyncio.wait_for(stack.wait(), 20) == 0
+        assert await asyncio.wait_for(stack.wait(), 60) == 0
         await gone(started)

@@ -40,7 +40,7 @@ async def a_dataplane(name: str, scheduler: Process, clock: Clock | None = None)
 async def a_turn(link: SessionLink, turn: str, run: str, *, response: str = "") -> None:
     waiter = Recorder()
     link.ask(an_ask(turn, run=run), waiter)
-    await waiter.placement(seconds=20)
+    await waiter.placement()
     link.started(turn)
     if response:
         link.response_seen(turn, response)
@@ -48,7 +48,7 @@ async def a_turn(link: SessionLink, turn: str, run: str, *, response: str = "") 
 
 
 async def forgets(link: SessionLink, run: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while run in link.ledger.memory.runs:
             await asyncio.sleep(0.01)
 
@@ -56,7 +56,7 @@ async def forgets(link: SessionLink, run: str) -> None:
 async def found(link: SessionLink, response: str) -> str:
     answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     link.locate(response, "", answer.set_result)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return await answer
 
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tests.support.processes import running
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
 TASK = "Look up when tides are highest. [calls=1 tool=lookup]"
 SCHEMA: Any = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}

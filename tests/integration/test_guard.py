@@ -28,6 +28,7 @@ MODEL = "fake-1b"
 BATCH = {"x_luftpause_class": "batch"}
 LONG = "Hello. [calls=0 answer=2000]"
 SHORT = "Hello. [calls=0 answer=5]"
+LATER = "Hello. [calls=0 answer=60]"  # it ends half a second after what goes before it
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Whole:
         await until(self.engine, lambda shown: shown["running"] + shown["waiting"] == count)
 
     async def ask(self, **body: Any) -> dict[str, Any]:
-        async with httpx.AsyncClient(trust_env=False, timeout=20) as http:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
             answer = await http.post(self.plane.url + "/v1/chat/completions", json={"model": MODEL, **body})
             return answer.raise_for_status().json()
 
@@ -52,7 +53,10 @@ async def whole(engine: Process, priority: str) -> AsyncGenerator[Whole]:
         "scheduler": {"grpc_port": 0, "http_port": 0, "probe_seconds": 0.2, "policy": "guard", "dataplanes_expected": ["dataplane"]},
         "dataplane": {"port": 0},
     })
-    async with scheduler_app.running(config) as scheduler, httpx.AsyncClient(base_url=engine.at["http"], trust_env=False) as asking:
+    async with (
+        scheduler_app.running(config) as scheduler,
+        httpx.AsyncClient(base_url=engine.at["http"], trust_env=False, timeout=60) as asking,
+    ):
         link = InProcessLink("dataplane", scheduler.host, scheduler.sessions, memory_seconds=60)
         plane = plane_of(config, link, LinkMetrics(link.ledger, lambda: scheduler.host.waiting))
         link.join()
@@ -94,7 +98,7 @@ async def test_an_engine_with_a_priority_queue_serves_a_later_interactive_turn_b
         first, batch, interactive = [await stack.enter_async_context(client_of(all_of_it.plane)) for _ in range(3)]
         await first.send(post(streamed(LONG)))
         await all_of_it.engine_has(1)
-        await batch.send(post(streamed(SHORT), path=f"/v1/{api}", **BATCH))
+        await batch.send(post(streamed(LATER), path=f"/v1/{api}", **BATCH))
         await all_of_it.engine_has(2)  # one may wait in the engine, where it is in nobody's way
         await interactive.send(post(streamed(SHORT), path=f"/v1/{api}"))
         await all_of_it.engine_has(3)
@@ -105,7 +109,7 @@ async def test_an_engine_with_a_priority_queue_serves_a_later_interactive_turn_b
             ends.append(name)
 
         first.reset()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asyncio.gather(ended("batch", batch), ended("interactive", interactive))
         assert ends == ["interactive", "batch"]
 

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import json
+import time
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import yaml
 
 from tests.support.processes import Process, running
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(240)]
 Json = dict[str, Any]
 TEN_A_SECOND = ("--family", "copilot", "--quota", "10000", "--per-minute", "10", "--penalty-seconds", "15", "--speed", "60")
+TWO_A_SECOND = ("--family", "copilot", "--quota", "10000", "--per-minute", "2", "--penalty-seconds", "15", "--speed", "60")
 SCOPES = [{"name": "requests", "kind": "fixed", "limit": 10, "window_seconds": 1}]
 
 
@@ -54,6 +56,12 @@ async def ask(client: httpx.AsyncClient, base: str, number: int, **headers: str)
     return await client.post(f"{base}/v1/chat/completions", json=body, headers=named)
 
 
+async def arriving(asking: Awaitable[httpx.Response], began: float) -> tuple[httpx.Response, float]:
+    """The answer, and how many seconds after `began` it was asked for at the latest."""
+    answer = await asking
+    return answer, time.monotonic() - began - int(answer.headers["x-luftpause-held-ms"]) / 1000
+
+
 async def counted(client: httpx.AsyncClient, provider: Process) -> Json:
     return (await client.get(provider.at["http"] + "/_fake")).raise_for_status().json()
 
@@ -63,24 +71,27 @@ async def test_thirty_turns_on_ten_requests_a_window_lose_nothing_and_see_no_ref
     async with running("fake-provider", "--port", "0", *TEN_A_SECOND, folder=tmp_path) as provider:
         replica = {"url": provider.at["http"], "quota": {"profile": "auto", "scopes": SCOPES}}
         async with plane(tmp_path, replica, one_process=one_process) as base, httpx.AsyncClient(trust_env=False, timeout=90) as client:
-            answers = await asyncio.gather(*(ask(client, base, number, caller=f"agent-{number % 4}") for number in range(30)))
+            began = time.monotonic()
+            asked = [arriving(ask(client, base, number, caller=f"agent-{number % 4}"), began) for number in range(30)]
+            answers, arrived = zip(*await asyncio.gather(*asked), strict=True)
             assert Counter(answer.status_code for answer in answers) == {200: 30}
             assert all(answer.text for answer in answers)
             seen = await counted(client, provider)
     assert seen["taken"] == 30
     held = [answer for answer in answers if answer.headers.get("x-luftpause-hold-reason") == "quota"]
-    assert len(held) >= 15, "only the first window's worth had quota at once"
+    windows = 1 + int(max(arrived))  # that began while they came: one, unless the machine is very busy
+    assert len(held) >= 30 - 10 * windows - 5, "only the first window's worth had quota at once"
 
 
 async def test_a_limit_that_nobody_told_is_learned_from_refusals_that_no_client_sees(tmp_path: Path) -> None:
-    async with running("fake-provider", "--port", "0", *TEN_A_SECOND, folder=tmp_path) as provider:
+    async with running("fake-provider", "--port", "0", *TWO_A_SECOND, folder=tmp_path) as provider:
         replica = {"url": provider.at["http"], "quota": {"profile": "auto"}}
         async with plane(tmp_path, replica) as base, httpx.AsyncClient(trust_env=False, timeout=90) as client:
-            answers = await asyncio.gather(*(ask(client, base, number, caller=f"agent-{number % 4}") for number in range(14)))
+            answers = await asyncio.gather(*(ask(client, base, number, caller=f"agent-{number % 4}") for number in range(6)))
             seen = await counted(client, provider)
-    assert Counter(answer.status_code for answer in answers) == {200: 14}
+    assert Counter(answer.status_code for answer in answers) == {200: 6}
     assert sum(seen["refused"].values()) > 0, "the limit was met"
-    assert seen["taken"] == 14
+    assert seen["taken"] == 6
 
 
 async def test_a_wait_that_is_too_long_gives_the_engines_refusal_at_once(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.support.scheduler_double import SchedulerDouble, Stream, a_list_of
 from tests.support.waiters import Recorder, an_ask
 
 QUICK = Timing(alive_seconds=0.1, silence_seconds=0.6, list_seconds=0.3, linger_seconds=0.3)
+PATIENT = Timing(alive_seconds=0.1, silence_seconds=60, list_seconds=0.3, linger_seconds=60)  # where silence is not what a test is about
 
 
 def a_config(port: int, **more: object) -> DataplaneConfig:
@@ -24,7 +25,7 @@ def a_config(port: int, **more: object) -> DataplaneConfig:
 
 
 @contextlib.asynccontextmanager
-async def linked(double: SchedulerDouble, *, timing: Timing = QUICK, **more: object) -> AsyncGenerator[SessionLink]:
+async def linked(double: SchedulerDouble, *, timing: Timing = PATIENT, **more: object) -> AsyncGenerator[SessionLink]:
     """The double and a link that runs against it; both are stopped at the end."""
     if not double.port:
         await double.start()
@@ -107,7 +108,7 @@ async def test_a_scheduler_that_never_answers_is_left_and_tried_again() -> None:
         await asyncio.Event().wait()
 
     double = SchedulerDouble(silent)
-    async with linked(double) as link:
+    async with linked(double, timing=QUICK) as link:
         await double.stream(2)
         assert not link.contacted
 
@@ -130,7 +131,7 @@ async def test_a_scheduler_that_accepts_and_does_not_speak_is_left() -> None:
     link = SessionLink(a_config(port), timing=QUICK, environ={})
     running = asyncio.ensure_future(link.run())
     try:
-        await asyncio.wait_for(met.wait(), 15)
+        await asyncio.wait_for(met.wait(), 60)
         assert not link.connected
     finally:
         running.cancel()
@@ -143,7 +144,7 @@ async def test_a_scheduler_that_accepts_and_does_not_speak_is_left() -> None:
 
 async def test_alive_alone_does_not_replace_the_welcome() -> None:
     double = SchedulerDouble(alive)
-    async with linked(double) as link:
+    async with linked(double, timing=QUICK) as link:
         await double.stream(2)
         assert not link.connected
 
@@ -157,7 +158,7 @@ async def test_silence_ends_a_session_and_a_held_turn_is_asked_again_under_the_s
         await asyncio.Event().wait()  # the stream stays open, nothing comes any more
 
     double = SchedulerDouble(half_open)
-    async with linked(double) as link:
+    async with linked(double, timing=QUICK) as link:
         waiter = Recorder()
         link.ask(an_ask("t1"), waiter)
         await (await double.stream(1)).until("turn_requested")
@@ -176,7 +177,7 @@ async def test_a_scheduler_that_reads_nothing_is_left() -> None:
 
     double = SchedulerDouble(welcome_only)
     double.deaf = True
-    async with linked(double) as link:
+    async with linked(double, timing=QUICK) as link:
         await double.stream(1)
         ids = tuple(f"call_{number:060}" for number in range(1_000))
         for number in range(300):  # 20 MB: more than the flow control's window
@@ -266,7 +267,7 @@ async def test_facts_of_an_outage_are_not_sent_afterwards() -> None:
             await waiter.placement()
         link.started("done")
         link.started("gone")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while link.connected:
                 await asyncio.sleep(0.005)
         link.finished("done", "stop", None, paused=False)
@@ -362,9 +363,15 @@ async def test_a_replica_without_its_key_is_reported_and_a_place_there_goes_back
 
 
 async def test_close_sends_the_last_reports_before_it_leaves() -> None:
-    double = SchedulerDouble(friendly)
+    async def until_it_leaves(stream: Stream) -> None:
+        living = asyncio.ensure_future(friendly(stream))
+        await stream.ended.wait()
+        living.cancel()
+        await asyncio.gather(living, return_exceptions=True)
+
+    double = SchedulerDouble(until_it_leaves)
     await double.start()
-    link = SessionLink(a_config(double.port), timing=QUICK, environ={})
+    link = SessionLink(a_config(double.port), timing=PATIENT, environ={})
     running = asyncio.ensure_future(link.run())
     try:
         stream = await double.stream()
@@ -374,8 +381,8 @@ async def test_close_sends_the_last_reports_before_it_leaves() -> None:
         await stream.place("t1")
         await waiter.placement()
         link.failed("t1", "stopped")
-        await asyncio.wait_for(link.close(), 20)
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(link.close(), 60)
+        await asyncio.wait_for(running, 60)
         assert [each.reason for each in await stream.until("turn_failed")] == ["stopped"]
         await asyncio.wait_for(stream.ended.wait(), 20)
     finally:

@@ -61,7 +61,7 @@ async def a_scheduler(folder: Path, engine: int, grpc: int, http: int) -> Proces
 
 async def status(scheduler: Process) -> dict[str, Any]:
     def get() -> bytes:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(scheduler.at["http"] + "/status", timeout=10) as answer:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(scheduler.at["http"] + "/status", timeout=60) as answer:
             return answer.read()
 
     return json.loads(await asyncio.to_thread(get))
@@ -69,7 +69,7 @@ async def status(scheduler: Process) -> dict[str, Any]:
 
 async def in_flight_is(scheduler: Process, count: int) -> dict[str, Any]:
     """Poll the status page until replica `a` has `count` turns in flight and nothing more is held than that allows."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             seen = (await status(scheduler))["state"]
             if [each["in_flight"] for each in seen["replicas"]] == [count]:
@@ -179,7 +179,7 @@ async def test_a_thousand_turns_that_each_end_in_another_way_leave_no_count(tmp_
             assert seen["held"] == 0, seen
             waiter = Recorder()
             link.ask(an_ask("afterwards"), waiter)
-            await waiter.placement(seconds=5)
+            await waiter.placement()
             link.finished("afterwards", "stop", None, paused=False)
         finally:
             running.cancel()

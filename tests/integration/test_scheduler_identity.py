@@ -13,12 +13,12 @@ from tests.support.tool_agents import Agent, Json, errors_of
 ENGINE = ("--decode-seconds", "0.005", "--health-seconds", "0")
 SUMMARY = "What was found so far: the notes agree on item 12. [calls=9 answer=8]"
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def whole(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Cluster]:
-    async with cluster(tmp_path_factory.mktemp("identity"), engines=[ENGINE, ENGINE], scheduler={"reserve_seconds_max": 5}) as made:
+    async with cluster(tmp_path_factory.mktemp("identity"), engines=[ENGINE, ENGINE], scheduler={"reserve_seconds_max": 600}) as made:
         yield made
 
 
@@ -68,13 +68,32 @@ async def test_runs_are_recognised_by_their_tool_call_ids_through_either_datapla
     turns = await asyncio.gather(*(agent.turn(whole.url(0)) for agent in (same, other, compact, orphan)))
     assert [(turn.run, turn.replica) for turn in turns] == [before[agent] for agent in (same, other, compact, orphan)]
 
-    # A summary without any id is a new run; the old one keeps its place for the pause limit, and no longer.
+    # A summary without any id is a new run; the old one keeps its place.
     assert reserve(await whole.quiet()) == kept
     fresh = copied(summary, compacted(summary.messages, 0))
     turn = await fresh.turn(whole.url(0))
     assert not turn.error
     assert turn.run not in {run for run, _ in before.values()}
-    await whole.until(lambda seen: set(reserve(seen).values()) == {0}, 8)
+    assert reserve(await whole.quiet()) != kept, "the new one has a place too"
+
+
+async def test_a_place_is_kept_for_the_pause_limit_and_no_longer_also_by_a_scheduler_that_starts_anew(whole: Cluster) -> None:
+    (agent,) = await after_two_turns(whole, "Paused.")
+    home = agent.turns[-1].replica
+    before = reserve(await whole.quiet())
+    assert before[home] > 0
+    await restarted(whole)
+    await whole.until(lambda seen: reserve(seen) == before)
+    limit = whole.scheduler_settings["reserve_seconds_max"]
+    whole.scheduler_settings["reserve_seconds_max"] = 1
+    try:
+        await restarted(whole)
+        await whole.until(lambda seen: seen["events"].get("Resync") == 2 and set(reserve(seen).values()) == {0})
+        await after_two_turns(whole, "Paused later.")
+        await whole.until(lambda seen: set(reserve(seen).values()) == {0})
+    finally:
+        whole.scheduler_settings["reserve_seconds_max"] = limit
+        await restarted(whole)
 
 
 async def test_ids_that_engines_reuse_join_no_two_runs_and_each_is_still_recognised_by_its_head(whole: Cluster) -> None:

@@ -15,7 +15,7 @@ from tests.support.tool_agents import percentile
 from tests.support.waiters import Recorder, an_ask
 
 TURNS = 300
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 CONFIG = """
 replicas:

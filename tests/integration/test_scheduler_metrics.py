@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tests.support.cluster import Cluster, cluster, turns_in
+from tests.support.cluster import Cluster, cluster
 from tests.support.promtool import Page
 from tests.support.tool_agents import Agent, errors_of
 
@@ -22,7 +22,7 @@ ENGINE = ("--health-seconds", "0", "--decode-seconds", "0.01")
 ONE = {"model": "fake-1b", "messages": [{"role": "user", "content": "One question. [answer=16]"}]}
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 
 async def scrape(whole: Cluster, accept: str = "") -> Page:
@@ -52,10 +52,13 @@ async def at_work(whole: Cluster) -> AsyncGenerator[tuple[list[Agent], asyncio.F
 
 async def test_what_agents_saw_is_what_metrics_and_status_count(tmp_path: Path) -> None:
     replicas = [{"load": "none", "max_in_flight": 2}, {"load": "none", "max_in_flight": 2}]
-    async with cluster(tmp_path, engines=[ENGINE, ENGINE], replicas=replicas) as whole:
+    patient = {"probe_seconds": 10}  # no probe is missed, however busy the machine is
+    async with cluster(tmp_path, engines=[ENGINE, ENGINE], replicas=replicas, scheduler=patient) as whole:
         pages = [await scrape(whole)]
         async with at_work(whole) as (agents, work):
-            held = await whole.until(lambda seen: seen["state"]["held"] >= 3 and turns_in(seen) > 0)
+            held = await whole.until(
+                lambda seen: seen["state"]["held"] >= 3 and [each["in_flight"] for each in seen["state"]["replicas"]] == [2, 2]
+            )
             pages.append(await scrape(whole))
             while not work.done():
                 pages += [await scrape(whole, OPENMETRICS), await scrape(whole)]
@@ -99,7 +102,6 @@ def of_status(seen: dict) -> None:
     assert {each["reason"] for each in state["held_turns"]} <= {"capped", "sticky", "reserved"}
     assert all("engine-" in each["waits_for"] or each["reason"] == "reserved" for each in state["held_turns"])
     assert sum(each["held"] for each in state["held_by_caller"]) == state["held"]
-    assert [each["in_flight"] for each in state["replicas"]] == [2, 2]
     assert all(sum(each["in_flight_by_class"].values()) == each["in_flight"] <= each["cap"] for each in state["replicas"])
     assert all(each["health"] == "healthy" and each["misses"] == 0 and each["health_seconds"] > 0 for each in state["replicas"])
 

@@ -22,7 +22,7 @@ OUTAGE_SECONDS = float(os.environ.get("LUFTPAUSE_TEST_OUTAGE_SECONDS", "2"))
 ENGINE = ("--decode-seconds", "0.02", "--max-running", "8", "--health-seconds", "0")
 FAST = ("--health-seconds", "0", "--decode-seconds", "0.01")
 
-pytestmark = pytest.mark.timeout(120 + 15 * KILLS)
+pytestmark = pytest.mark.timeout(240 + 15 * KILLS)
 
 
 class Load:
@@ -134,7 +134,7 @@ async def test_killed_again_and_again_under_load_no_client_notices_and_all_count
         await asyncio.gather(*(agent.loop(lambda n: whole.url(n % 2), 0) for agent in asleep))
         await whole.quiet()
         everybody = [*load.agents, *asleep]
-        engines = [await whole.engine(index) for index in (0, 1)]
+        engines = [await whole.engine_at_rest(index) for index in (0, 1)]
 
     assert errors_of(everybody) == []
     assert after == before, "the places of paused runs"
@@ -142,7 +142,6 @@ async def test_killed_again_and_again_under_load_no_client_notices_and_all_count
     assert torn == [], "each run keeps its identity and its home"
     assert len({run for agent in everybody for run in agent.runs}) == len(everybody)
     turns = [turn for agent in everybody for turn in agent.turns]
-    assert [(each["running"], each["waiting"]) for each in engines] == [(0, 0), (0, 0)]
     assert sum(each["turns"] for each in engines) == sum(each["finished"] for each in engines) == len(turns), "no turn ran twice"
     for name, values in (("kill", [pair[0] for pair in placed_after]), ("ready", [pair[1] for pair in placed_after])):
         print(f"{name} → placed: p50 {percentile(values, 0.5):.2f} s, max {max(values):.2f} s over {len(values)} kills")
@@ -168,18 +167,21 @@ async def test_after_a_longer_outage_turns_are_served_at_once_and_places_of_paus
         assert max(turn.head for turn in turns) - back < 10
         assert (await whole.quiet())["events"]["Resync"] == 2, "each dataplane is to resync once"
 
-        batch = [Agent(whole.http, f"Batch {n}. [calls=0 answer=60]", headers={"x-luftpause-class": "batch"}) for n in range(3)]
+        batch = [Agent(whole.http, f"Batch {n}. [calls=0 answer=4000]", headers={"x-luftpause-class": "batch"}) for n in range(3)]
         working = [asyncio.create_task(agent.turn(whole.url(n % 2))) for n, agent in enumerate(batch)]
         seen = await whole.until(lambda seen: whole.replica(seen, 0)["in_flight"] == 1 and seen["state"]["held"] == 2)
         assert whole.replica(seen, 0)["paused_interactive"] == 2
         assert {held["reason"] for held in seen["state"]["held_turns"]} == {"reserved"}
         again = await asyncio.gather(*(agent.turn(whole.url(1 - n)) for n, agent in enumerate(paused)))
-        assert [turn.held_ms for turn in again] == [0, 0], "their places were free"
+        assert [(turn.error, turn.hold_reason) for turn in again] == [("", "")] * 2, "their places were free"
+        assert not any(task.done() for task in working), "batch waits, or is at work"
+        for task in working:
+            task.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
         for agent in paused:
             await whole.http.delete(f"{whole.url()}/runs/{agent.turns[0].run}")
-        await asyncio.gather(*working)
         await whole.quiet()
-    assert errors_of([*paused, *going_on, *batch]) == []
+    assert errors_of([*paused, *going_on]) == []
     assert all(len(agent.runs) == 1 for agent in (*paused, *going_on))
 
 

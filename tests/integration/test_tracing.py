@@ -17,7 +17,7 @@ from tests.support.otlp import Collector, Seen, collecting
 from tests.support.ports import a_refusing_port
 from tests.support.stack import Stack, stack
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 TRACE, OUTER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{OUTER}-01"
 UNSAMPLED = f"00-{TRACE}-{OUTER}-00"
@@ -40,7 +40,7 @@ async def ran(whole: Stack, traceparent: str) -> dict[str, Any]:
 
 
 async def said_by(url: str) -> list[str]:
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
         return (await client.get(f"{url}/_fake")).json()["traceparents"]
 
 

@@ -15,7 +15,7 @@ from tests.conftest import missing
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 WIDE = (1440, 1000)
 
 
@@ -56,7 +56,7 @@ async def browser() -> AsyncGenerator["Browser"]:
     except ImportError:
         missing("playwright", "pip install -c constraints.txt -e '.[dev]'")
     async with async_playwright() as playwright:
-        started = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        started = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"], timeout=2 * WAIT_MS)
         yield started
         await started.close()
 

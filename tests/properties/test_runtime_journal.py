@@ -164,7 +164,7 @@ async def live(state: Path, tools: CountingTools, handles: Sequence[str] = (), *
     async with await Journal.open(config) as journal, RunService(config, model(), tools, journal) as runs:
         if not handles:
             handles = [(await runs.spawn(SpawnRequest("t", parallel_tool_calls=parallel))).handle]
-        (view,) = await runs.wait(handles, "all", 20, None)
+        (view,) = await runs.wait(handles, "all", 60, None)
         assert (view.state, view.answer) == (RunState.COMPLETED, "42")
         return view.handle
 

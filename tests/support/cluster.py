@@ -34,7 +34,7 @@ class Cluster:
         self.scheduler: Process
         self.http = httpx.AsyncClient(trust_env=False, timeout=60, limits=httpx.Limits(max_connections=None))
         self._names = [f"dp-{i}" for i in range(planes)]
-        self._scheduler: Json = {
+        self.scheduler_settings: Json = {
             "grpc_port": a_quiet_port(), "http_port": a_quiet_port(), "probe_seconds": 1, "dataplanes_expected": self._names,
             "start_grace_seconds": READY_SECONDS, "policy": "original", **scheduler,
         }  # fmt: skip
@@ -53,10 +53,11 @@ class Cluster:
         await self.until(lambda seen: len(seen["sessions"]) == len(self._names) and self.health_of(seen) == {"healthy"})
 
     async def start_scheduler(self) -> None:
-        self.scheduler = await self._start("scheduler", "scheduler", {"replicas": self._replicas, "scheduler": self._scheduler})
+        self.scheduler = await self._start("scheduler", "scheduler", {"replicas": self._replicas, "scheduler": self.scheduler_settings})
 
-    async def start_plane(self, name: str) -> None:
-        own = {**self._dataplane, "name": name, "port": self._ports.get(name, 0), "scheduler": self.scheduler.at["grpc"]}
+    async def start_plane(self, name: str, **dataplane: Any) -> None:
+        """`dataplane`: configuration of this one alone."""
+        own = {**self._dataplane, **dataplane, "name": name, "port": self._ports.get(name, 0), "scheduler": self.scheduler.at["grpc"]}
         self.planes[name] = await self._start("dataplane", name, {"dataplane": own})
 
     async def _start(self, command: str, name: str, config: Json) -> Process:
@@ -104,13 +105,24 @@ class Cluster:
     def health_of(seen: Json) -> set[str]:
         return {replica["health"] for replica in seen["state"]["replicas"]}
 
-    async def quiet(self, seconds: float = 30.0) -> Json:
+    async def quiet(self, seconds: float = READY_SECONDS) -> Json:
         """The status once nothing is in flight or held any more; neither may take longer."""
         return await self.until(lambda seen: not turns_in(seen), seconds)
 
     async def engine(self, index: int) -> Json:
         """What the fake engine has counted."""
         return (await self.http.get(self.engines[index].at["http"] + "/_fake")).raise_for_status().json()
+
+    async def engine_at_rest(self, index: int, seconds: float = READY_SECONDS) -> Json:
+        """What it has counted once it neither runs nor queues anything: it learns later than the scheduler that a client left."""
+        seen: Json = {}
+        try:
+            async with asyncio.timeout(seconds):
+                while (seen := await self.engine(index))["running"] or seen["waiting"]:
+                    await asyncio.sleep(0.02)  # another process's counter
+        except TimeoutError:
+            raise AssertionError(f"engine-{index} is at work after {seconds:g} s: {seen}") from None
+        return seen
 
     async def order(self, index: int, **faults: Any) -> None:
         """Faults of a fake engine from now on."""

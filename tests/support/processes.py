@@ -80,7 +80,7 @@ async def stop_all(processes: Iterable[Process]) -> None:
         if each.process.returncode is None:
             each.terminate()
             try:
-                await each.ended(10)
+                await each.ended(30)
             except TimeoutError:
                 each.kill()
                 await each.process.wait()

@@ -35,7 +35,7 @@ class QuotaDouble:
     def kinds(self) -> list[str]:
         return [what for what, _, _ in self.told]
 
-    async def until(self, what: str, count: int = 1, seconds: float = 20.0) -> list[dict[str, Any]]:
+    async def until(self, what: str, count: int = 1, seconds: float = 60.0) -> list[dict[str, Any]]:
         """Wait until it was told this so often."""
         async with asyncio.timeout(seconds):
             while self.kinds().count(what) < count:
@@ -43,7 +43,7 @@ class QuotaDouble:
                 await self._changed.wait()
         return [facts for each, _, facts in self.told if each == what]
 
-    async def until_asked(self, count: int, seconds: float = 20.0) -> None:
+    async def until_asked(self, count: int, seconds: float = 60.0) -> None:
         async with asyncio.timeout(seconds):
             while len(self.wishes) < count:
                 self._changed.clear()

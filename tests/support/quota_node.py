@@ -50,7 +50,7 @@ class Node:
         self.governor.want(event, answered)
         return answer
 
-    async def reserve(self, priority: int = 0, *, within_seconds: float = 10.0, cost: float = 1.0, lease_seconds: float = 60.0) -> Grant:
+    async def reserve(self, priority: int = 0, *, within_seconds: float = 60.0, cost: float = 1.0, lease_seconds: float = 60.0) -> Grant:
         decision = await asyncio.wait_for(self.ask(priority, cost, lease_seconds), within_seconds)
         assert isinstance(decision, Grant), decision
         return decision
@@ -96,7 +96,7 @@ async def node(name: str, store: Store, spec: TargetSpec, *, settings: SharingSe
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def eventually(what: str, true: Callable[[], bool], seconds: float = 20.0) -> None:
+async def eventually(what: str, true: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait until it is."""
     until = time.monotonic() + seconds
     while not true():

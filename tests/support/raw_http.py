@@ -48,7 +48,7 @@ async def answering(*answers: bytes, hang: bool = False) -> AsyncGenerator[RawSe
         yield raw
     finally:
         server.close()
-        await asyncio.wait_for(asyncio.gather(*raw.serving), 10)
+        await asyncio.wait_for(asyncio.gather(*raw.serving), 60)
 
 
 def head(status: str, **headers: str) -> bytes:

@@ -9,13 +9,15 @@ from typing import Any
 import httpx
 import yaml
 
-from tests.support.processes import Process, port_of, start, stop_all
+from tests.support.ports import a_quiet_port
+from tests.support.processes import Process, start, stop_all
 
 READY_SECONDS = 60.0
+PLACES_WHEN_ALL_ARE_HERE: dict[str, Any] = {"dataplanes_expected": ["dataplane"], "start_grace_seconds": READY_SECONDS}
 
 
 class Stack:
-    """Engines, tools and the three services, each a process of its own."""
+    """Engines, tools and the three services, each a process of its own; one that is started again has the port of its earlier life."""
 
     def __init__(self, folder: Path, engines: Sequence[Process], tools: Process, runtime: dict[str, Any]) -> None:
         self.folder = folder
@@ -24,9 +26,9 @@ class Stack:
         self.services: dict[str, Process] = {}
         self.config: dict[str, Any] = {
             "replicas": [{"name": f"engine-{i}", "url": engine.at["http"], "load": "sglang"} for i, engine in enumerate(engines)],
-            "scheduler": {"grpc_port": 0, "http_port": 0},
-            "dataplane": {"port": 0},
-            "runtime": {"port": 0, "state": str(folder / "state"), "servers": {"tools": {"url": tools.at["mcp"]}}, **runtime},
+            "scheduler": {"grpc_port": a_quiet_port(), "http_port": a_quiet_port(), **PLACES_WHEN_ALL_ARE_HERE},
+            "dataplane": {"port": a_quiet_port()},
+            "runtime": {"port": a_quiet_port(), "state": str(folder / "state"), "servers": {"tools": {"url": tools.at["mcp"]}}, **runtime},
         }
 
     @property
@@ -38,21 +40,15 @@ class Stack:
         return self.services["runtime"].at["mcp"]
 
     async def start(self, name: str) -> None:
-        """Start a service, on the ports of its earlier life if it had one."""
+        """Start a service, or start it again on its ports."""
         path = self.folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(self.config))
         service = await start(name, "--config", str(path), folder=self.folder)
         self.services[name] = service
-        match name:
-            case "scheduler":
-                grpc = service.at["grpc"].rpartition("/")[2]
-                self.config["scheduler"] |= {"grpc_port": port_of(f"//{grpc}"), "http_port": port_of(service.at["http"])}
-                self.config["dataplane"] |= {"scheduler": grpc}
-            case "dataplane":
-                self.config["dataplane"] |= {"port": port_of(service.at["http"])}
-                self.config["runtime"] |= {"dataplane": service.at["http"]}
-            case _:
-                self.config["runtime"] |= {"port": port_of(service.at["http"])}
+        if name == "scheduler":
+            self.config["dataplane"] |= {"scheduler": service.at["grpc"].rpartition("/")[2]}
+        elif name == "dataplane":
+            self.config["runtime"] |= {"dataplane": service.at["http"]}
 
     async def kill(self, name: str) -> None:
         """kill -9, and wait for the end."""
@@ -61,7 +57,7 @@ class Stack:
 
     async def ready(self) -> str:
         """Waits until a model is served; returns its name."""
-        async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(READY_SECONDS):
+        async with httpx.AsyncClient(trust_env=False, timeout=READY_SECONDS) as client, asyncio.timeout(READY_SECONDS):
             while True:
                 answer = await client.get(f"{self.base_url}/models")
                 if answer.is_success and (models := answer.json()["data"]):
@@ -70,7 +66,7 @@ class Stack:
 
     async def tool_counts(self) -> dict[str, Any]:
         """How often the fake tools' calls were started and finished."""
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=READY_SECONDS) as client:
             return (await client.get(f"{self.tools.at['http']}/_fake")).json()
 
 

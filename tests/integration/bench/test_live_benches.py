@@ -8,7 +8,7 @@ from luftpause_bench.live.crowds import Task, all_at_once, one_after_the_other
 from luftpause_bench.live.world import World, run
 from luftpause_bench.scale import at_once, held_turns, steady_work
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_sub_agents_flood_a_whole_luftpause_in_the_testbeds_time() -> None:

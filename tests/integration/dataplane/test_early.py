@@ -98,7 +98,7 @@ async def test_a_held_stream_has_a_head_and_comments_and_then_the_engines_answer
 async def test_comments_go_on_until_the_answer_begins() -> None:
     async with running_plane(FakeScheduler(decide=hold_all), hold_keepalive_s=SOON) as plane, client_of(plane) as client:
         await client.send(post(STREAM_BODY))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while client.raw.count(HELD) < 3:
                 client.raw += await client.reader.read(65_536)
 

@@ -120,7 +120,7 @@ async def test_a_stored_stream_passes_as_it_comes_and_ends_with_its_client() -> 
 
     async def behave(talk: Talk) -> None:
         await talk.send(STREAM_HEAD + chunked(b"data: one\n\n"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await talk.gone.wait()
         gone.set()
 
@@ -132,7 +132,7 @@ async def test_a_stored_stream_passes_as_it_comes_and_ends_with_its_client() -> 
         await client.send(get("/v1/responses/resp_1?stream=true"))
         await client.until(b"data: one\n\n")
         client.reset()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await gone.wait()
 
 
@@ -234,7 +234,7 @@ async def test_errands_end_when_the_dataplane_does() -> None:
         client_of(plane) as client,
     ):
         await client.send(get("/v1/responses/resp_1"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not engine.talks:
                 await asyncio.sleep(0.01)
         stopping = asyncio.create_task(plane.stop(asyncio.Event()))

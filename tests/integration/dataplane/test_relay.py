@@ -281,7 +281,7 @@ async def test_a_client_that_leaves_in_mid_stream_stops_the_engine(leaves: str) 
             await client.send(post(STREAM_BODY))
             await client.until(b"hi")
             getattr(client, leaves)()
-            await asyncio.wait_for(gone.wait(), 10)
+            await asyncio.wait_for(gone.wait(), 60)
             await scheduler.all_over()
             assert not plane.relay.turns
     assert scheduler.told() == ["ask", "started", "first_token", "failed"]
@@ -303,7 +303,7 @@ async def test_a_client_that_leaves_before_the_head_stops_the_engine() -> None:
             await client.send(post())
             await scheduler.until(lambda: "started" in scheduler.told())
             client.close()
-            await asyncio.wait_for(gone.wait(), 10)
+            await asyncio.wait_for(gone.wait(), 60)
             await scheduler.all_over()
     assert scheduler.told() == ["ask", "started", "failed"]
 
@@ -327,8 +327,8 @@ async def test_a_client_that_reads_slowly_slows_the_engine_and_not_our_memory() 
             await client.send(post(STREAM_BODY))
             await scheduler.until(lambda: "started" in scheduler.told())
             before = -1
-            async with asyncio.timeout(20):
-                while before != sent:  # until nothing moves any more
+            async with asyncio.timeout(60):
+                while before != sent or not sent:  # until nothing moves any more
                     before = sent
                     await asyncio.sleep(0.5)
             assert 0 < sent < CHUNKS / 2
@@ -350,7 +350,7 @@ async def test_a_client_that_takes_no_byte_is_dropped() -> None:
         async with running_plane(scheduler, slow_reader_seconds=0.5) as plane, client_of(plane) as client:
             client.writer.transport.pause_reading()
             await client.send(post(STREAM_BODY))
-            await scheduler.all_over(10)
+            await scheduler.all_over(60)
     assert scheduler.last("failed")[2] == "client_left"
 
 
@@ -529,7 +529,7 @@ async def test_replicas_that_deliver_are_named_to_the_scheduler() -> None:
         scheduler = FakeScheduler(replica("a", engine.url), decide=place_first)
         async with running_plane(scheduler) as plane, client_of(plane) as client:
             await client.ask(post())
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while scheduler.delivered != ["a"]:
                     await asyncio.sleep(0.05)  # the sweep tells it within 250 ms
             await asyncio.sleep(0.6)
@@ -545,11 +545,11 @@ async def test_a_slow_but_steady_reader_gets_its_whole_answer() -> None:
 
     async with raw_engine(behave) as engine:
         scheduler = FakeScheduler(replica("a", engine.url))
-        limits = {"slow_reader_seconds": 0.5, "idle_connection_seconds": 0.3}
+        limits = {"slow_reader_seconds": 1.2, "idle_connection_seconds": 0.3}
         async with running_plane(scheduler, **limits) as plane, client_of(plane) as client:
             await client.send(post())
             read = 0
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while read < size:
                     data = await client.reader.read(200_000)
                     assert data, f"cut after {read} bytes"

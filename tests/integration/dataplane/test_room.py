@@ -93,7 +93,7 @@ async def test_a_caller_has_a_limit_of_its_own() -> None:
         await scheduler.until(lambda: len(scheduler.asks) == 2)
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.005)  # polling: a counter tells nobody

@@ -41,7 +41,7 @@ async def test_held_turns_are_refused_new_ones_too_and_running_ones_finish() -> 
                 ready = await four.ask(get("/ready"))
             go.set()
             await one.until(b"0\r\n\r\n")
-            await asyncio.wait_for(stopping, 10)
+            await asyncio.wait_for(stopping, 60)
     for answer in (held, new):
         assert (answer.status, answer.error["code"], answer.headers["retry-after"]) == (503, "stopping", "1")
         assert answer.headers["connection"] == "close"
@@ -73,7 +73,7 @@ async def test_a_turn_that_an_engine_did_not_take_meanwhile_is_refused_and_not_h
                 await asyncio.sleep(0)
             go.set()
             answer = await client.answer()
-            await asyncio.wait_for(stopping, 10)
+            await asyncio.wait_for(stopping, 60)
     assert (answer.status, answer.error["code"], answer.headers["retry-after"]) == (503, "stopping", "1")
     assert scheduler.told() == ["ask", "started", "give_back", "abandon"]
 
@@ -95,9 +95,9 @@ async def test_a_stream_that_does_not_finish_is_broken_off(how: str) -> None:
             if how == "now":
                 now.set()
             rest = await client.closed()
-            await asyncio.wait_for(stopping, 10)
+            await asyncio.wait_for(stopping, 60)
             assert not rest.endswith(b"0\r\n\r\n")
-            await asyncio.wait_for(engine.talks[0].gone.wait(), 10)
+            await asyncio.wait_for(engine.talks[0].gone.wait(), 60)
     assert scheduler.last("failed")[2] == "stopped"
     assert not scheduler.open_turns
 
@@ -114,7 +114,7 @@ async def test_a_client_that_does_not_read_does_not_hold_up_the_end() -> None:
             client.writer.transport.pause_reading()
             await client.send(post(STREAM_BODY))
             await scheduler.until(lambda: "started" in scheduler.told())
-            await asyncio.wait_for(plane.stop(asyncio.Event()), 10)
+            await asyncio.wait_for(plane.stop(asyncio.Event()), 60)
     assert not scheduler.open_turns
 
 
@@ -125,7 +125,7 @@ def config_in(folder: Path) -> str:
 
 
 async def until_it_holds_a_turn(url: str) -> None:
-    async with httpx.AsyncClient(trust_env=False) as http, asyncio.timeout(10):
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as http, asyncio.timeout(60):
         while 'held_turns{class="interactive"} 1.0' not in (await http.get(url + "/metrics")).text:
             await asyncio.sleep(0.02)  # another process's state; nothing tells when it changes
 
@@ -139,7 +139,7 @@ async def test_the_process_ends_in_good_order(tmp_path: Path, signals: int) -> N
         await until_it_holds_a_turn(process.at["http"])
         for _ in range(signals):
             process.terminate()
-        head = await asyncio.wait_for(reader.read(65_536), 10)
+        head = await asyncio.wait_for(reader.read(65_536), 60)
         assert head.startswith(b"HTTP/1.1 503 ")
         assert b"retry-after: 1\r\n" in head
         writer.close()
@@ -153,9 +153,9 @@ async def test_the_process_is_alive_but_not_ready_without_a_scheduler(tmp_path: 
     async with running("dataplane", "--config", config_in(tmp_path), folder=tmp_path) as process:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(process.at["http"].rpartition(":")[2]))
         writer.write(get("/health", connection="close"))
-        assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 200 ")
+        assert (await asyncio.wait_for(reader.read(), 60)).startswith(b"HTTP/1.1 200 ")
         writer.close()
         reader, writer = await asyncio.open_connection("127.0.0.1", int(process.at["http"].rpartition(":")[2]))
         writer.write(get("/ready", connection="close"))
-        assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 503 ")
+        assert (await asyncio.wait_for(reader.read(), 60)).startswith(b"HTTP/1.1 503 ")
         writer.close()

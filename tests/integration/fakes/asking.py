@@ -20,12 +20,12 @@ TOOLS: list[Any] = [
         },
     }
 ]
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 
 
 def client_of(engine: Process) -> openai.AsyncOpenAI:
     http = openai.DefaultAsyncHttpxClient(trust_env=False)
-    return openai.AsyncOpenAI(base_url=engine.at["http"] + "/v1", api_key="none", max_retries=0, timeout=20, http_client=http)
+    return openai.AsyncOpenAI(base_url=engine.at["http"] + "/v1", api_key="none", max_retries=0, timeout=60, http_client=http)
 
 
 def body(task: str, **more: object) -> dict[str, Any]:

@@ -91,7 +91,7 @@ async def test_an_impossible_fault_is_a_400_that_names_the_fields(http: httpx.As
 async def test_gauges_can_stay_frozen_or_at_zero_while_turns_run() -> None:
     async with (
         running("fake-engine", "--port", "0", "--decode-seconds", "0.05") as process,
-        httpx.AsyncClient(base_url=process.at["http"], trust_env=False) as http,
+        httpx.AsyncClient(base_url=process.at["http"], trust_env=False, timeout=60) as http,
     ):
 
         async def told() -> int:

@@ -43,8 +43,13 @@ async def test_agents_traces_and_questions_against_an_engine(urls: tuple[str, st
 
 
 def mixed(engine: str) -> None:
-    options = ("--duration-s", "3", "--warm-up-s", "0.5", "--tool-seconds", "0.1", "--engine-priority", "sglang", "--seed", "5")
-    found = loadgen("--base-url", f"{engine}/v1", "--mix", "batch=3,interactive=2", "--rate", "batch=3", *options)
+    options = ("--warm-up-s", "0.5", "--tool-seconds", "0.1", "--engine-priority", "sglang", "--seed", "5")
+    for seconds in ("3", "12", "40"):  # a busy machine needs longer for one run of each
+        found = loadgen(
+            "--base-url", f"{engine}/v1", "--mix", "batch=3,interactive=2", "--rate", "batch=3", "--duration-s", seconds, *options
+        )
+        if all(figures["completed"] and figures["cached_tokens"] for figures in found["classes"].values()):
+            break
     for figures in found["classes"].values():
         assert figures["completed"] > 0
         assert figures["failed"] == 0
@@ -66,14 +71,17 @@ def replayed(engine: str, folder: Path) -> None:
 def shared(engine: str, folder: Path) -> None:
     """What all runs begin with is found cached, on an engine that has seen none of them before."""
     path = folder / "plans.jsonl"
-    write_plans(path, [Plan(str(number), (Round(512, 300, 20, 10.0, 256), Round(832, 60, 40)), 100.0 * number) for number in range(4)])
+    write_plans(path, [Plan(str(number), (Round(512, 300, 20, 10.0, 256), Round(832, 60, 40)), 300.0 * number) for number in range(4)])
     found = loadgen("--base-url", f"{engine}/v1", "--trace", str(path))["classes"]["interactive"]
     assert (found["completed"], found["turns"], found["completion_tokens"]) == (4, 8, 4 * 60)
     assert found["cached_tokens"] > 3 * 448 + 4 * 800
 
 
 def asked(engine: str) -> None:
-    found = loadgen("--base-url", f"{engine}/v1", "--decide", "2", "--decide-url", f"{engine}/classify", "--duration-s", "1")
+    for seconds in ("1", "10", "30"):  # the same
+        found = loadgen("--base-url", f"{engine}/v1", "--decide", "2", "--decide-url", f"{engine}/classify", "--duration-s", seconds)
+        if found["decide"]["answered"] > 10:
+            break
     assert found["decide"]["answered"] > 10
     assert found["decide"]["failed"] == 0
     assert found["classes"] == {}

@@ -10,7 +10,10 @@ from tests.support.processes import running
 
 async def test_it_serves_what_its_options_say_until_it_is_told_to_stop() -> None:
     options = ("--family", "github", "--port", "0", "--quota", "3", "--speed", "3600", "--latency-seconds", "0", "--refusal-status", "429")
-    async with running("fake-provider", *options) as provider, httpx.AsyncClient(base_url=provider.at["http"], trust_env=False) as client:
+    async with (
+        running("fake-provider", *options) as provider,
+        httpx.AsyncClient(base_url=provider.at["http"], trust_env=False, timeout=60) as client,
+    ):
         answers = await asyncio.gather(*(client.get("/user") for _ in range(12)))
         shown = (await client.get("/_fake")).json()
         provider.terminate()

@@ -235,10 +235,10 @@ async def test_others_hear_of_a_block(store: RedisStore, node: Asker, redis: Red
             await asyncio.sleep(0.02)
         for garbage in (b"", b"\xff\xfe", b"hello", msgpack.encode({"what": 5}), msgpack.encode([1])):
             await client.publish(f"{store._prefix}:{{t}}:ledger:events", garbage)
-            assert await asyncio.wait_for(heard, 10) == Hint("t"), "what nobody can read is a hint to look"
+            assert await asyncio.wait_for(heard, 60) == Hint("t"), "what nobody can read is a hint to look"
             heard = asyncio.ensure_future(anext(hints))
         await node.ask(Report(node="", want="w", fence=grant.fence, outcome="limited", wait_seconds=5.0))
-        hint = await asyncio.wait_for(heard, 10)
+        hint = await asyncio.wait_for(heard, 60)
         assert (hint.target, hint.what, hint.node) == ("t", "blocked", "n")
         assert hint.seconds == pytest.approx(5.25, abs=0.01)
     finally:

@@ -49,12 +49,12 @@ async def test_spawns_are_refused_running_runs_end_and_nothing_is_lost(tmpfs: Pa
     model, tools = ScriptedModel(calls(("lookup", '{"q": "x"}')), text("42")), CountingTools(spec("lookup"), work=work)
     async with await Journal.open(config) as journal, RunService(config, model, tools, journal) as runs:
         handles = [(await runs.spawn(SpawnRequest(f"task {number}"))).handle for number in range(20)]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(tools.made) < 20:
                 await asyncio.sleep(0.005)  # the writer's thread has no event for a test
         ballast = tmpfs / "ballast"
         fill(ballast)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:  # what is left of the last page still takes a spawn or two
                 try:
                     handles.append((await runs.spawn(SpawnRequest("one more " + "x" * 1000))).handle)
@@ -67,7 +67,7 @@ async def test_spawns_are_refused_running_runs_end_and_nothing_is_lost(tmpfs: Pa
         views = await runs.wait(handles, "all", 20, None)
         assert {(view.state, view.answer) for view in views} == {(RunState.COMPLETED, "42")}
         ballast.unlink()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while journal.short:
                 await asyncio.sleep(0.01)
         handles.append((await runs.spawn(SpawnRequest("room again"))).handle)

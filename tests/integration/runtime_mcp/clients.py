@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.support.runtime_fakes import Served
 
-SECONDS = 30.0
+SECONDS = 60.0
 TASKS = "io.modelcontextprotocol/tasks"
 BOTH = "application/json, text/event-stream"
 
@@ -36,7 +36,7 @@ async def asked_client(at: Served, mode: str, answer: Answer):
         return given if isinstance(given, types.ElicitResult) else await given
 
     async with (
-        httpx2.AsyncClient(timeout=30, trust_env=False) as http,
+        httpx2.AsyncClient(timeout=60, trust_env=False) as http,
         Client(streamable_http_client(at.mcp, http_client=http), mode=mode, elicitation_callback=on_elicitation) as client,
     ):
         client.asked = asked  # type: ignore[attr-defined]
@@ -95,7 +95,7 @@ async def stateless(at: Served, *, tasks: bool = False, forms: bool = True, head
         capabilities["elicitation"] = {"form": {}}
     if tasks:
         capabilities["extensions"] = {TASKS: {}}
-    async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as http:
         yield Stateless(http, at.mcp, capabilities, headers or {})
 
 

@@ -122,7 +122,7 @@ async def test_a_client_that_never_answers_gets_the_state_after_the_limit(tool: 
     async def silent(_: str) -> Any:
         await never.wait()
 
-    async with served(await_seconds=0.2, await_seconds_max=0.2) as at, asked_client(at, "legacy", silent) as c:
+    async with served(await_seconds=1, await_seconds_max=1) as at, asked_client(at, "legacy", silent) as c:
         call: asyncio.Task[Any]
         if tool == "run":
             call = asyncio.create_task(c.call_tool("run", {"task": "long"}))

@@ -36,7 +36,7 @@ def people(tmp_path: Path) -> Tokens:
 
 @pytest.mark.parametrize("headers", [{}, bearer(WRONG), {"authorization": f"Basic {TOKEN}"}, {"x-api-key": WRONG}])
 async def test_without_the_token_nothing_is_told_and_nothing_done(headers: dict[str, str]):
-    async with served(tokens=Tokens(TOKEN)) as at, httpx.AsyncClient(trust_env=False, base_url=at.url, headers=headers) as http:
+    async with served(tokens=Tokens(TOKEN)) as at, httpx.AsyncClient(trust_env=False, base_url=at.url, headers=headers, timeout=60) as http:
         for method, path in (
             ("POST", "/mcp"),
             ("GET", "/mcp/"),
@@ -59,14 +59,17 @@ async def test_without_the_token_nothing_is_told_and_nothing_done(headers: dict[
 async def test_with_it_clients_of_both_generations_work(mode: str, headers: dict[str, str]):
     async with served(tokens=Tokens(TOKEN)) as at, client(at, mode, {**headers, "x-luftpause-caller": "me"}) as c:
         assert (await c.call_tool("run", {"task": "echo ok"})).structured_content["answer"] == "ok"
-        async with httpx.AsyncClient(trust_env=False, base_url=at.url, headers=headers) as http:
+        async with httpx.AsyncClient(trust_env=False, base_url=at.url, headers=headers, timeout=60) as http:
             assert len((await http.get("/status")).json()["runs"]) == 1
     assert at.runs.requests[0].caller == "me"
     assert not (at.runs.requests[0].owner or "").startswith("principal:")
 
 
 async def test_metrics_may_be_opened_on_purpose():
-    async with served(tokens=Tokens(TOKEN), metrics_open=True) as at, httpx.AsyncClient(trust_env=False, base_url=at.url) as http:
+    async with (
+        served(tokens=Tokens(TOKEN), metrics_open=True) as at,
+        httpx.AsyncClient(trust_env=False, base_url=at.url, timeout=60) as http,
+    ):
         assert (await http.get("/metrics")).status_code != 401
         assert (await http.get("/status")).status_code == 401
 
@@ -91,7 +94,7 @@ async def test_whose_token_it_is_owns_the_run_whatever_the_headers_say(mode: str
         assert not at.runs.runs[mine].state.ended
         async with client(at, mode, bearer(ANN)) as again:
             assert mine in text(await again.call_tool("status", {}))
-        async with httpx.AsyncClient(trust_env=False, base_url=at.url) as http:
+        async with httpx.AsyncClient(trust_env=False, base_url=at.url, timeout=60) as http:
             seen = {
                 who: (await http.get("/status", headers=bearer(token))).text for who, token in (("ann", ANN), ("ben", BEN), ("all", TOKEN))
             }
@@ -99,7 +102,7 @@ async def test_whose_token_it_is_owns_the_run_whatever_the_headers_say(mode: str
 
 
 async def test_a_session_is_of_use_to_whoever_began_it_only(people: Tokens):
-    async with served(tokens=people) as at, httpx.AsyncClient(trust_env=False, headers={"accept": BOTH}) as http:
+    async with served(tokens=people) as at, httpx.AsyncClient(trust_env=False, headers={"accept": BOTH}, timeout=60) as http:
         began = await http.post(at.mcp, json=INITIALIZE, headers=bearer(ANN))
         session = {"mcp-session-id": began.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
         listing: dict[str, Any] = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
@@ -128,7 +131,7 @@ def preflight(origin: str, method: str = "POST") -> dict[str, str]:
 
 
 async def test_a_browser_asks_first_and_without_a_token():
-    async with served(tokens=Tokens(TOKEN), allowed_origins=(PANEL,)) as at, httpx.AsyncClient(trust_env=False) as http:
+    async with served(tokens=Tokens(TOKEN), allowed_origins=(PANEL,)) as at, httpx.AsyncClient(trust_env=False, timeout=60) as http:
         for path in ("/mcp", "/mcp/"):
             answer = await http.options(at.url + path, headers=preflight(PANEL))
             assert answer.is_success
@@ -145,7 +148,7 @@ async def test_a_browser_asks_first_and_without_a_token():
 
 
 async def test_no_page_may_read_what_it_was_not_named_for():
-    async with served(status_origins=("http://127.0.0.1:5001",)) as at, httpx.AsyncClient(trust_env=False) as http:
+    async with served(status_origins=("http://127.0.0.1:5001",)) as at, httpx.AsyncClient(trust_env=False, timeout=60) as http:
         for path in ("/mcp", "/status"):
             foreign = await http.options(at.url + path, headers=preflight("https://evil.example"))
             assert foreign.status_code == 403

@@ -46,7 +46,7 @@ FORMS = [
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
 async def test_both_paths_answer_in_a_form_that_the_client_takes(path: str):
-    async with served() as at, httpx.AsyncClient(trust_env=False) as http:
+    async with served() as at, httpx.AsyncClient(trust_env=False, timeout=60) as http:
         for accept, kinds in FORMS:
             for body, headers in ((INITIALIZE, {}), (MODERN_CALL, MODERN)):
                 answer = await http.post(at.url + path, json=body, headers={"accept": accept, **headers})
@@ -70,7 +70,7 @@ async def test_white_space_around_a_header_is_not_part_of_it():
 
 
 async def test_a_client_that_takes_neither_form_is_told_so():
-    async with served() as at, httpx.AsyncClient(trust_env=False) as http:
+    async with served() as at, httpx.AsyncClient(trust_env=False, timeout=60) as http:
         answer = await http.post(at.mcp, json=INITIALIZE, headers={"accept": "text/html"})
         assert answer.status_code == 406
         assert "text/event-stream" in answer.json()["error"]["message"]
@@ -92,7 +92,10 @@ async def test_a_client_that_takes_neither_form_is_told_so():
 )
 async def test_only_configured_hosts_and_origins_are_served(host: str, origin: str | None, status: int, setting: str):
     hosts = ("127.0.0.1", "localhost", "[::1]", "runtime")
-    async with served(allowed_hosts=hosts, allowed_origins=("https://panel.example",)) as at, httpx.AsyncClient(trust_env=False) as http:
+    async with (
+        served(allowed_hosts=hosts, allowed_origins=("https://panel.example",)) as at,
+        httpx.AsyncClient(trust_env=False, timeout=60) as http,
+    ):
         headers = {"accept": BOTH, "host": host} | ({"origin": origin} if origin else {})
         answer = await http.post(at.mcp, json=INITIALIZE, headers=headers)
         assert answer.status_code == status
@@ -101,14 +104,14 @@ async def test_only_configured_hosts_and_origins_are_served(host: str, origin: s
 
 
 async def test_it_listens_on_ipv6():
-    async with served(host="::1") as at, httpx.AsyncClient(trust_env=False) as http:
+    async with served(host="::1") as at, httpx.AsyncClient(trust_env=False, timeout=60) as http:
         assert at.url.startswith("http://[::1]:")
         assert (await http.get(at.url + "/health")).json()["status"] == "ok"
         assert (await http.post(at.mcp, json=INITIALIZE, headers={"accept": BOTH})).status_code == 200
 
 
 async def test_health_needs_no_known_host_and_status_shows_runs_without_their_words():
-    async with served() as at, httpx.AsyncClient(trust_env=False) as http, raw_session(at) as session:
+    async with served() as at, httpx.AsyncClient(trust_env=False, timeout=60) as http, raw_session(at) as session:
         await session.call("spawn", {"task": "echo secret words"}, 1)
         assert (await http.get(at.url + "/health", headers={"host": "10.1.2.3"})).json()["service"] == "runtime"
         assert (await http.get(at.url + "/status", headers={"host": "10.1.2.3"})).status_code == 421
@@ -119,14 +122,14 @@ async def test_health_needs_no_known_host_and_status_shows_runs_without_their_wo
 
 
 async def test_what_is_not_there_is_an_error_in_the_one_shape():
-    async with served() as at, httpx.AsyncClient(trust_env=False) as http:
+    async with served() as at, httpx.AsyncClient(trust_env=False, timeout=60) as http:
         missing = await http.get(at.url + "/nothing")
         assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
         assert (await http.post(at.url + "/status")).status_code == 405
 
 
 async def test_a_body_that_is_too_long_is_refused():
-    async with served(max_body_bytes=2048) as at, httpx.AsyncClient(trust_env=False) as http:
+    async with served(max_body_bytes=2048) as at, httpx.AsyncClient(trust_env=False, timeout=60) as http:
         answer = await http.post(at.mcp, json={**INITIALIZE, "x": "y" * 4096}, headers={"accept": BOTH})
         assert answer.status_code == 413
         assert "runtime.max_body_bytes" in answer.json()["error"]["message"]
@@ -237,7 +240,7 @@ def calling(tool: str, arguments: str) -> bytes:
     ],
 )
 async def test_half_a_character_in_a_task_is_replaced_and_nothing_else(written: str, read: str):
-    async with served() as at, httpx.AsyncClient(trust_env=False) as http:
+    async with served() as at, httpx.AsyncClient(trust_env=False, timeout=60) as http:
         headers = {**MODERN, "mcp-name": "spawn", "accept": JSON, "content-type": JSON}
         answer = await http.post(at.mcp, content=calling("spawn", f'{{"task": "{written}"}}'), headers=headers)
         assert answer.status_code == 200, answer.text
@@ -245,7 +248,7 @@ async def test_half_a_character_in_a_task_is_replaced_and_nothing_else(written: 
 
 
 async def test_a_list_nested_without_end_is_an_error_that_names_the_argument():
-    async with served() as at, httpx.AsyncClient(trust_env=False) as http:
+    async with served() as at, httpx.AsyncClient(trust_env=False, timeout=60) as http:
         headers = {**MODERN, "mcp-name": "await", "accept": JSON, "content-type": JSON}
         answer = await http.post(at.mcp, content=calling("await", '{"handles": "' + "[" * 5000 + '"}'), headers=headers)
         result = content(answer)["result"]
@@ -254,7 +257,7 @@ async def test_a_list_nested_without_end_is_an_error_that_names_the_argument():
 
 
 async def test_clients_that_leave_while_they_send_are_no_faults(caplog: pytest.LogCaptureFixture):
-    async with served() as at, httpx.AsyncClient(trust_env=False) as http:
+    async with served() as at, httpx.AsyncClient(trust_env=False, timeout=60) as http:
         port = int(at.url.rpartition(":")[2])
         for _ in range(5):
             _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -9,9 +9,10 @@ import pytest
 import pytest_asyncio
 from mcp import Client
 
+from tests.support.ports import a_quiet_port
 from tests.support.processes import Process, running
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 def config(folder: Path, **settings: object) -> Path:
@@ -41,7 +42,7 @@ async def open_stream(http: httpx.AsyncClient, runtime: Process) -> asyncio.Task
 
 
 async def test_sigterm_ends_it_in_time_with_code_0_while_a_stream_is_open(tmp_path: Path):
-    path = config(tmp_path, stop_grace_seconds=100)
+    path = config(tmp_path, stop_grace_seconds=100, port=a_quiet_port())
     async with httpx.AsyncClient(timeout=30, trust_env=False) as http, running("runtime", "--config", str(path)) as runtime:
         stream = await open_stream(http, runtime)
         runtime.terminate()

@@ -11,7 +11,7 @@ from luftpause.scheduler.replay import replay
 from tests.integration.runtime_mcp.clients import TASKS, Stateless, says
 from tests.support.stack import Stack, stack
 
-SECONDS = 30.0
+SECONDS = 60.0
 DELETING = 'Clean up. [calls=1 tool=delete_note args={"id":"n1"}]'
 
 

@@ -68,7 +68,7 @@ for line in sys.stdin:
 def config(folder: Path, *args: str) -> RuntimeConfig:
     script = folder / "server.py"
     script.write_text(SERVER)
-    return RuntimeConfig(servers={"up": UpstreamConfig(command=sys.executable, args=(str(script), *args))}, tool_seconds_max=20)
+    return RuntimeConfig(servers={"up": UpstreamConfig(command=sys.executable, args=(str(script), *args))}, tool_seconds_max=100)
 
 
 async def test_a_malformed_tool_is_left_out_and_said(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ async def test_a_server_whose_tools_never_stay_the_same_is_asked_once_a_second(t
         seconds = monotonic() - began
         lists = int((await tools.call(next(iter(tools.tools())), {})).text)
         assert seconds > 0.5, "connected, looked again, and again a second later"
-        assert lists <= 2 * (seconds + 3), "two pages each second, not hundreds"
+        assert lists <= 2 * (monotonic() - began + 3), "two pages each second, not hundreds"
 
 
 async def test_a_line_without_an_end_fails_its_call_and_the_server_is_started_again(
@@ -115,7 +115,7 @@ async def test_a_line_without_an_end_fails_its_call_and_the_server_is_started_ag
     monkeypatch.setattr(stdio_process, "LINE_BYTES_MAX", 300_000)
     async with Tools(config(tmp_path)) as tools:
         await until(tools.tools)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             result = await tools.call("good", {"endless": True})
         assert result.failed
         assert "the connection to the tool server up was lost" in result.text
@@ -192,6 +192,6 @@ async def test_an_answer_in_another_encoding_is_read_but_for_its_own_letters(tmp
 async def test_an_answer_that_nobody_can_read_fails_its_call_at_once(tmp_path: Path) -> None:
     async with Tools(config(tmp_path)) as tools:
         await until(tools.tools)
-        async with asyncio.timeout(10):  # the call's own limit is 20 s
+        async with asyncio.timeout(60):  # the call's own limit is 100 s
             result = await tools.call("good", {"raw": f'{{"content": [], "structuredContent": {DEEP}}}'})
         assert result == ToolResult("Error: the server's answer is no MCP message", failed=True)

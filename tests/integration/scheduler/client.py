@@ -17,7 +17,7 @@ from luftpause.scheduler.host import Host
 from luftpause.scheduler.server import SERVICE, SessionServer
 from luftpause.scheduler.translate import Announced, Replicas
 
-WAIT_SECONDS = 20
+WAIT_SECONDS = 60
 OVER = (grpc.aio.AioRpcError, grpc.aio.InternalError, asyncio.InvalidStateError)  # what a write raises when its session has ended
 
 

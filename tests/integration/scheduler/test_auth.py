@@ -38,7 +38,7 @@ async def linked(at: str, auth: AuthConfig, token: str = "") -> AsyncGenerator[S
 
 
 async def connected(link: SessionLink) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not link.connected:
             await asyncio.sleep(0.01)
 
@@ -74,7 +74,7 @@ async def refused_often(s: Scheduler) -> None:
         tell(peer)
 
     s.server._tell_of_stranger = count  # type: ignore[method-assign]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while tries < 5:
             await asyncio.sleep(0.01)
 
@@ -128,7 +128,7 @@ async def test_agents_tokens_do_not_open_the_scheduler(tmp_path: Path, monkeypat
         async with app.running(config):
             pass
     monkeypatch.setenv("LUFTPAUSE_CLUSTER_TOKEN", "c" * 32)
-    async with app.running(config) as running, httpx.AsyncClient(base_url=running.http, trust_env=False) as client:
+    async with app.running(config) as running, httpx.AsyncClient(base_url=running.http, trust_env=False, timeout=60) as client:
         found = {token: (await client.get("/status", headers={"x-api-key": token})).status_code for token in (OTHER, TOKEN, "c" * 32)}
     assert found == {OTHER: 401, TOKEN: 401, "c" * 32: 200}
 

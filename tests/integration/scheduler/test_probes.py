@@ -26,10 +26,10 @@ class Found:
     def __init__(self) -> None:
         self.events: asyncio.Queue[ReplicaProbed] = asyncio.Queue()
 
-    async def next(self, seconds: float = 10) -> ReplicaProbed:
+    async def next(self, seconds: float = 60) -> ReplicaProbed:
         return await asyncio.wait_for(self.events.get(), seconds)
 
-    async def until(self, condition: Callable[[ReplicaProbed], bool], seconds: float = 20) -> ReplicaProbed:
+    async def until(self, condition: Callable[[ReplicaProbed], bool], seconds: float = 60) -> ReplicaProbed:
         async with asyncio.timeout(seconds):
             while not condition(event := await self.events.get()):
                 pass
@@ -112,7 +112,7 @@ async def test_a_name_that_nobody_knows_is_a_miss():
     ],
 )
 async def test_only_a_server_error_or_silence_is_a_miss(page: Page, outcome: ProbeOutcome):
-    async with engine(health=page) as vllm, probing(replica(vllm.url), period=1) as (_, found):
+    async with engine(health=page) as vllm, probing(replica(vllm.url), period=1 if page is never else 60) as (_, found):
         assert (await found.next()).outcome is outcome
 
 
@@ -318,14 +318,14 @@ async def test_a_probe_that_is_wanted_comes_at_once_also_while_one_is_under_way(
         return 200, b"ok"
 
     async with engine(health=page) as vllm, probing(replica(vllm.url), period=60) as (prober, found):
-        await asyncio.wait_for(asked.wait(), 10)
+        await asyncio.wait_for(asked.wait(), 60)
         prober.now("a")
         gate.set()
         await found.next()
-        second = await found.next(seconds=5)
+        second = await found.next()
         assert second.outcome is OK
         prober.now("a")
-        await found.next(seconds=5)
+        await found.next()
         prober.now("unknown")
         with pytest.raises(TimeoutError):
             await found.next(seconds=0.3)

@@ -19,13 +19,13 @@ async def test_a_fake_engine_is_found_out_without_a_turn(flavour: str, tmp_path:
         running("fake-engine", "--port", "0", "--flavour", flavour, "--speed", "20", folder=tmp_path) as fake,
         probing(replica(fake.at["http"])) as (_, found),
     ):
-        event = await found.next(20)
+        event = await found.next()
         assert (event.outcome, event.models) == (OK, ("fake-1b",))
         tokens = None if flavour == "llamacpp" else 16_000
         assert event.load == Load(0, 0, tokens, None if tokens is None else 0, slots=4 if flavour == "llamacpp" else None)
         assert event.apis is not None
         assert "chat" in event.apis
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
             counters = (await client.get(fake.at["http"] + "/_fake")).json()
         assert (counters["bad"], counters["refused"], counters["failed"]) == (0, 0, 0)
 
@@ -33,7 +33,7 @@ async def test_a_fake_engine_is_found_out_without_a_turn(flavour: str, tmp_path:
 async def test_sglang_whose_metrics_are_off_is_read_from_its_loads(tmp_path: Path):
     command = ("fake-engine", "--port", "0", "--flavour", "sglang", "--speed", "20", "--faults", '{"gauges": "missing"}')
     async with running(*command, folder=tmp_path) as fake, probing(replica(fake.at["http"])) as (_, found):
-        event = await found.next(20)
+        event = await found.next()
         assert (event.outcome, event.load) == (OK, Load(0, 0, 16_000, 0))
 
 

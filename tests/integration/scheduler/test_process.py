@@ -20,7 +20,7 @@ from luftpause.scheduler.core.events import TurnRequested
 from luftpause.scheduler.host import CoreFailedError
 from tests.integration.scheduler.client import Peer, asks, peer
 from tests.integration.scheduler.engines import VLLM, Engine, engine, never
-from tests.support.ports import a_refusing_port
+from tests.support.ports import a_quiet_port, a_refusing_port
 from tests.support.processes import Process, running
 
 IDLE = VLLM.replace(b"4.0", b"0.0").replace(b"1.0", b"0.0")
@@ -40,7 +40,7 @@ async def started(folder: Path, *replicas: dict[str, Any], env: dict[str, str] |
 
 
 async def status(process: Process) -> dict[str, Any]:
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
         return (await client.get(process.at["http"] + "/status")).json()
 
 
@@ -79,7 +79,7 @@ async def placing(
 async def ends(process: Process) -> None:
     """Exit code 0 and no traceback."""
     process.terminate()
-    assert await process.ended(10) == 0, process.logged()
+    assert await process.ended() == 0, process.logged()
     assert "Traceback" not in process.logged()
 
 
@@ -160,7 +160,8 @@ async def test_proxies_of_the_environment_capture_no_engine(tmp_path: Path):
 
 
 async def test_sigterm_ends_it_whoever_is_connected_and_its_ports_are_free_at_once(tmp_path: Path):
-    async with placing(tmp_path) as (_, process, p), peer(process.at["grpc"], reads=False) as deaf:
+    ports = {"grpc_port": a_quiet_port(), "http_port": a_quiet_port()}
+    async with placing(tmp_path, **ports) as (_, process, p), peer(process.at["grpc"], reads=False) as deaf:
         await deaf.hello("deaf")
         http_port = int(process.at["http"].rpartition(":")[2])
         _reader, writer = await asyncio.open_connection("127.0.0.1", http_port)
@@ -179,7 +180,7 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path):
     async with started(tmp_path) as process:
         process.terminate()
         process.terminate()
-        assert await process.ended(10) == 0
+        assert await process.ended() == 0
         assert "Traceback" not in process.logged()
 
 
@@ -194,7 +195,7 @@ async def test_a_port_in_use_is_named_with_the_option_that_changes_it(tmp_path: 
             sys.executable, "-m", "luftpause", "scheduler", "--config", str(config),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=dict(os.environ),
         )  # fmt: skip
-        _out, err = await asyncio.wait_for(process.communicate(), 30)
+        _out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 2
     assert f"port {port} on 127.0.0.1 is in use; choose another with scheduler.{option}" in err.decode()
     assert "Traceback" not in err.decode()
@@ -224,7 +225,7 @@ async def test_a_core_that_fails_ends_the_scheduler_with_an_error(tmp_path: Path
     config = Config.model_validate({"scheduler": {"grpc_port": 0, "http_port": 0}})
     announced = tmp_path / "at.json"
     serving = asyncio.create_task(app.serve(config, announce=announced))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not announced.exists():
             await asyncio.sleep(0.01)  # polling a file
     address = yaml.safe_load(announced.read_text())["grpc"]
@@ -232,7 +233,7 @@ async def test_a_core_that_fails_ends_the_scheduler_with_an_error(tmp_path: Path
         await p.open()
         await p.send(asks("t"))
         with pytest.raises(CoreFailedError, match="failed on TurnRequested"):
-            await asyncio.wait_for(serving, 10)
+            await asyncio.wait_for(serving, 60)
 
 
 @pytest.mark.parametrize(

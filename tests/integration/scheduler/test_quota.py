@@ -12,9 +12,10 @@ from luftpause.kit.config import AuthConfig, Config
 from luftpause.kit.quota_client import RemotePort
 from luftpause.kit.quota_port import Enabled, Gone, Granted, NotNow, QuotaUnavailableError, Refused, Released, Renewed, Reported
 from luftpause.scheduler.app import Running, running
+from tests.support.ports import a_quiet_port
 
 ONE = {"scopes": [{"name": "at_once", "kind": "concurrent", "limit": 1, "counts": ["requests"]}]}
-SECONDS = 20
+SECONDS = 60
 
 
 def config(port: int = 0) -> Config:
@@ -26,7 +27,7 @@ def config(port: int = 0) -> Config:
 
 @contextlib.asynccontextmanager
 async def connected(address: str, environ: dict[str, str] | None = None, *, ready: bool = True) -> AsyncGenerator[RemotePort]:
-    port = RemotePort(address, environ=environ or {}, answer_seconds=SECONDS, reconnect_seconds=0.05, connect_seconds=0.2)
+    port = RemotePort(address, environ=environ or {}, answer_seconds=SECONDS, reconnect_seconds=0.05, connect_seconds=5)
     work = asyncio.create_task(port.run())
     try:
         if ready:
@@ -170,7 +171,7 @@ async def test_without_a_scheduler_nothing_is_granted_and_nobody_waits() -> None
 
 
 async def test_a_scheduler_that_goes_ends_all_waiting_and_one_that_returns_serves_again() -> None:
-    async with running(config()) as scheduler:
+    async with running(config(a_quiet_port())) as scheduler:
         address = scheduler.grpc
         stack = contextlib.AsyncExitStack()
         port = await stack.enter_async_context(connected(address))

@@ -51,7 +51,7 @@ async def placed(p: Peer) -> tuple[str, str]:
 
 async def announced(p: Peer, condition: Callable[[dict[str, str]], bool]) -> dict[str, str]:
     """States by name, as soon as they are so."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             replicas = (await p.next("replicas")).replicas.replicas
             states = {replica.name: replica.state for replica in replicas}
@@ -90,7 +90,7 @@ async def test_a_removed_replica_loses_its_probes_and_held_turns_but_not_those_i
 
 
 async def two_more_probes(at: Engine, before: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while at.hits["/health"] < before + 2:
             await asyncio.sleep(0.02)  # polling a counter of the engine
 
@@ -121,7 +121,7 @@ async def test_under_load_replicas_come_and_go_and_no_turn_is_lost(tmp_path: Pat
         number = len(left)
         await p.send(*(asks(turn) for turn in sorted(left)))
         while left:
-            order = await asyncio.wait_for(p.orders.get(), 20)
+            order = await asyncio.wait_for(p.orders.get(), 60)
             match order.WhichOneof("order"):
                 case "placed":
                     left.remove(order.placed.turn)
@@ -156,7 +156,7 @@ async def test_sighup_reads_again_and_ends_nothing(tmp_path: Path):
 
 
 async def logged(process: Process, text: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while text not in process.logged():
             await asyncio.sleep(0.02)  # polling a log file
 
@@ -178,4 +178,4 @@ async def test_a_terminal_that_is_closed_ends_it(tmp_path: Path):
     rewrite(tmp_path)
     async with on_a_terminal("scheduler", "--config", str(tmp_path / "luftpause.yaml"), folder=tmp_path) as (child, close):
         close()
-        assert await asyncio.wait_for(child.wait(), 20) == 0
+        assert await asyncio.wait_for(child.wait(), 60) == 0

@@ -17,7 +17,7 @@ from luftpause.kit.serve import Stop
 from tests.support.pids import gone
 
 FAKE = ("fake-mcp", "--port", "0")
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 
 @contextlib.asynccontextmanager
@@ -33,7 +33,7 @@ async def children(folder: Path) -> AsyncGenerator[tuple[Children, list[tuple[st
 async def test_a_child_is_started_and_stopped(tmp_path: Path) -> None:
     async with children(tmp_path) as (group, _):
         at = await group.start("tools", *FAKE)
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
             assert (await client.get(f"{at['http']}/health")).status_code == 200
         (child,) = group._children
         await group.stop()
@@ -151,7 +151,7 @@ async def main():
 asyncio.run(main())
 """
     parent = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
-    out, _ = await asyncio.wait_for(parent.communicate(), 30)
+    out, _ = await asyncio.wait_for(parent.communicate(), 60)
     await gone({int(out)})
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import uvicorn
 from starlette.applications import Starlette
@@ -52,6 +53,9 @@ class Server:
     def __init__(self, answer: Answer, models: list[str]) -> None:
         self.answer = answer
         self.models = models
+        self.forget_all()
+
+    def forget_all(self) -> None:
         self.bodies: list[Json] = []
         self.headers: list[dict[str, str]] = []
         self.deleted: list[str] = []
@@ -112,6 +116,17 @@ async def runs(wanted: Load) -> list[RunRecord]:
     return (await run_load(wanted, lambda _: None)).runs
 
 
+async def ended(wanted: Load, server: Server, count: int = 1) -> list[RunRecord]:
+    """Of a load in which so many runs end: a longer one where the machine is too busy. The server remembers that one alone."""
+    records: list[RunRecord] = []
+    for longer in (1, 8, 60):
+        server.forget_all()
+        records = await runs(msgspec.structs.replace(wanted, seconds=longer * (wanted.seconds or 0)))
+        if sum(record.outcome is not Outcome.UNFINISHED for record in records) >= count:
+            break
+    return records
+
+
 def one_tool_then_text(body: Json) -> Response:
     if body["messages"][-1]["role"] == "user":
         return events(
@@ -122,7 +137,7 @@ def one_tool_then_text(body: Json) -> Response:
 
 async def test_a_run_goes_on_until_an_answer_without_tool_calls() -> None:
     async with serving(one_tool_then_text) as (server, url):
-        records = await runs(load(url))
+        records = await ended(load(url), server)
     completed = [record for record in records if record.outcome is Outcome.COMPLETED]
     assert completed
     first = completed[0]
@@ -139,7 +154,7 @@ async def test_a_run_goes_on_until_an_answer_without_tool_calls() -> None:
 
 async def test_class_caller_and_run_id_are_sent_and_no_two_runs_share_an_id() -> None:
     async with serving(lambda _: events(delta(content="x"))) as (server, url):
-        await runs(load(url, seconds=0.3))
+        await ended(load(url, seconds=0.3), server, 2)
     assert {headers["x-luftpause-class"] for headers in server.headers} == {"batch"}
     assert {headers["x-luftpause-caller"] for headers in server.headers} == {"me"}
     run_ids = [headers["x-luftpause-run-id"] for headers in server.headers]
@@ -148,7 +163,8 @@ async def test_class_caller_and_run_id_are_sent_and_no_two_runs_share_an_id() ->
 
 async def test_without_run_ids_runs_are_left_to_their_tool_call_ids() -> None:
     async with serving(lambda _: events(delta(content="x"))) as (server, url):
-        await runs(load(url, run_header="", seconds=0.2))
+        await ended(load(url, run_header="", seconds=0.2), server)
+    assert server.headers
     assert all("x-luftpause-run-id" not in headers for headers in server.headers)
 
 
@@ -157,7 +173,7 @@ async def test_when_the_tool_calls_are_spent_the_tools_stay_in_the_prompt_and_no
         return events(delta(content="x")) if body.get("tool_choice") == "none" else events(delta(tool_calls=CALL))
 
     async with serving(always_a_tool) as (server, url):
-        records = await runs(load(url, shape=Shape(tool_calls_max=2, tool_seconds=0.0)))
+        records = await ended(load(url, shape=Shape(tool_calls_max=2, tool_seconds=0.0)), server)
     assert records[0].outcome is Outcome.COMPLETED
     assert records[0].tool_calls == 2
     assert server.bodies[2]["tools"] == server.bodies[0]["tools"]
@@ -166,7 +182,7 @@ async def test_when_the_tool_calls_are_spent_the_tools_stay_in_the_prompt_and_no
 
 async def test_a_load_ends_in_time_with_the_open_runs_unfinished_and_forgotten() -> None:
     async with serving(one_tool_then_text) as (server, url):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             records = await runs(load(url, crowds=(Crowd("batch", 3),), shape=Shape(tool_seconds=1000.0)))
         assert [record.outcome for record in records] == [Outcome.UNFINISHED] * 3
         assert server.deleted == ["run_x"]
@@ -187,15 +203,15 @@ async def test_a_load_ends_in_time_with_the_open_runs_unfinished_and_forgotten()
     ],
 )
 async def test_a_broken_answer_is_a_failed_run_with_its_reason(answer: Answer, reason: str) -> None:
-    async with serving(answer) as (_, url):
-        records = await runs(load(url, seconds=0.4))
+    async with serving(answer) as (server, url):
+        records = await ended(load(url, seconds=0.4), server)
     assert records[0].outcome is Outcome.FAILED
     assert records[0].error == reason
 
 
 async def test_an_unreachable_server_is_a_failed_turn() -> None:
     sock = serve.listen("127.0.0.1", 0, option="-")  # bound, not listening
-    async with httpx.AsyncClient(base_url=serve.url_of(sock) + "/v1/", trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=serve.url_of(sock) + "/v1/", trust_env=False, timeout=60) as client:
         with pytest.raises(TurnFailedError, match="ConnectError"):
             await ask(client, {}, {})
     sock.close()
@@ -204,9 +220,9 @@ async def test_an_unreachable_server_is_a_failed_turn() -> None:
 async def test_the_environments_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "socks5h://127.0.0.1:9")
-    async with serving(lambda _: events(delta(content="x"))) as (_, url):
+    async with serving(lambda _: events(delta(content="x"))) as (server, url):
         assert await choose_model(url) == "m"
-        records = await runs(load(url, seconds=0.3))
+        records = await ended(load(url, seconds=0.3), server)
     assert records[0].outcome is Outcome.COMPLETED
 
 
@@ -245,8 +261,11 @@ def never(_: Json) -> Response:
 async def test_in_an_open_loop_runs_begin_whatever_becomes_of_those_before() -> None:
     crowds = (Crowd("batch", rate=200.0), Crowd("interactive", agents=1))
     async with serving(never) as (_, url):
-        records = await runs(load(url, crowds=crowds, seconds=1.0))
-        arrived = [record for record in records if record.turn_class == "batch"]
+        for seconds in (1.0, 10.0, 60.0):  # a busy machine needs longer for as many
+            records = await runs(load(url, crowds=crowds, seconds=seconds))
+            arrived = [record for record in records if record.turn_class == "batch"]
+            if len(arrived) > 20:
+                break
         assert len(arrived) > 20
         assert {record.outcome for record in records} == {Outcome.UNFINISHED}
         assert len(records) - len(arrived) == 1
@@ -278,7 +297,7 @@ def as_planned(prompt: int, answer: int) -> Callable[[Json], Response]:
 
 async def test_a_planned_run_has_prompts_answers_and_calls_as_planned_and_ends_with_the_trace() -> None:
     async with serving(as_planned(1050, 30)) as (server, url):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             (record,) = await runs(load(url, crowds=(), plans=(PLAN,), seconds=None))
     assert (record.outcome, record.turns, record.turn_class, record.prefix_len) == (Outcome.COMPLETED, 3, "batch", 250)
     asked = [(body["tool_choice"], body["min_tokens"], body["max_tokens"]) for body in server.bodies]
@@ -306,7 +325,7 @@ async def test_agents_take_the_runs_of_their_class_again_and_again_and_no_two_te
     plans = (Plan("a", (Round(0, 100, 5),), turn_class="batch"), Plan("b", (Round(0, 100, 5),), turn_class="interactive", caller="x"))
     crowds = (Crowd("batch", agents=2), Crowd("interactive", agents=1))
     async with serving(lambda _: events(delta(content="x"))) as (server, url):
-        records = await runs(load(url, crowds=crowds, plans=plans, callers=2, seconds=0.5))
+        records = await ended(load(url, crowds=crowds, plans=plans, callers=2, seconds=0.5), server, 12)
         with pytest.raises(LuftpauseError, match="the trace has no interactive runs"):
             await runs(load(url, crowds=crowds, plans=plans[:1]))
     of_class = {name: [record for record in records if record.turn_class == name] for name in ("batch", "interactive")}
@@ -327,7 +346,7 @@ async def test_the_runs_of_a_trace_arrive_when_it_says() -> None:
 
 async def test_a_class_may_have_fields_of_its_own_and_the_run_another_header() -> None:
     async with serving(lambda _: events(delta(content="x"))) as (server, url):
-        await runs(load(url, bodies={"batch": {"priority": -1}}, run_header="x-session-id", seconds=0.3))
+        await ended(load(url, bodies={"batch": {"priority": -1}}, run_header="x-session-id", seconds=0.3), server)
     assert {body["priority"] for body in server.bodies} == {-1}
     assert all(headers["x-session-id"].startswith("run_") for headers in server.headers)
     assert all(RUN_HEADER not in headers for headers in server.headers)
@@ -336,7 +355,7 @@ async def test_a_class_may_have_fields_of_its_own_and_the_run_another_header() -
 async def test_the_id_of_a_run_may_stand_in_the_body_and_its_end_be_told_elsewhere() -> None:
     async with serving(one_tool_then_text) as (server, url):
         told = url + "/finished?run={run}"
-        await runs(load(url, run_header="", run_field="vllm_xargs.agentic_context.program_id", run_end=told, seconds=0.4))
+        await ended(load(url, run_header="", run_field="vllm_xargs.agentic_context.program_id", run_end=told, seconds=0.4), server)
     programs = [body["vllm_xargs"]["agentic_context"]["program_id"] for body in server.bodies]
     assert programs[0] == programs[1]
     assert programs[0].startswith("run_")
@@ -347,7 +366,11 @@ async def test_the_id_of_a_run_may_stand_in_the_body_and_its_end_be_told_elsewhe
 async def test_questions_are_asked_beside_the_agents_or_alone() -> None:
     async with serving(lambda _: events(delta(content="x"))) as (server, url):
         deciding = Deciding(clients=2, url=url + "/decide", model="c")
-        both = await run_load(load(url, deciding=deciding, seconds=0.4), lambda _: None)
+        for seconds in (0.4, 8.0, 60.0):  # a busy machine needs longer for as many
+            server.forget_all()
+            both = await run_load(load(url, deciding=deciding, seconds=seconds), lambda _: None)
+            if both.runs and len(server.decided) >= 10:
+                break
         alone = await run_load(load(url, deciding=deciding, crowds=(), seconds=0.4), lambda _: None)
         wrong = await run_load(load(url, deciding=Deciding(1, url + "/nowhere", "c"), crowds=(), seconds=0.4), lambda _: None)
         assert await choose_model(url, classifier=True) == "m"

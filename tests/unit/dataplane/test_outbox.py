@@ -26,7 +26,7 @@ async def test_a_report_without_hurry_leaves_with_the_next_that_has() -> None:
     await asyncio.sleep(0)
     assert not taking.done()
     outbox.put(second)
-    assert await asyncio.wait_for(taking, 20) == [first, second]
+    assert await asyncio.wait_for(taking, 60) == [first, second]
     outbox.close()
 
 
@@ -34,7 +34,7 @@ async def test_a_report_without_hurry_leaves_alone_when_no_other_comes() -> None
     outbox = Outbox(1_000, lambda: None)
     (fact,) = facts(1)
     outbox.put_soon(fact)
-    assert await asyncio.wait_for(outbox.take(), 20) == [fact]
+    assert await asyncio.wait_for(outbox.take(), 60) == [fact]
 
 
 async def test_too_many_facts_call_for_a_new_session_once() -> None:

@@ -22,7 +22,7 @@ class Client:
         self.answers.append(data)
 
     async def ended(self) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asyncio.gather(*self.server_state.tasks, return_exceptions=True)
 
 

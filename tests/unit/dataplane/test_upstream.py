@@ -109,7 +109,7 @@ async def pool_of(engine: Engine, **config: Any) -> AsyncGenerator[Pool]:
         yield pool
     finally:
         server.close()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while pool.flow.open:
                 pool.close()
                 await asyncio.sleep(0)
@@ -134,7 +134,7 @@ def request(said: str) -> bytes:
 
 
 async def answered(*asking: Asking) -> list[str]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         return [await each.end for each in asking]
 
 
@@ -143,7 +143,7 @@ async def test_a_request_that_waits_for_its_connection_takes_the_first_that_is_f
     async with pool_of(engine) as pool:
         first, second, third = Asking(), Asking(), Asking()
         pool.send(request("first"), first)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not engine.connected:
                 await asyncio.sleep(0)
         slow = Slow(monkeypatch)
@@ -155,7 +155,7 @@ async def test_a_request_that_waits_for_its_connection_takes_the_first_that_is_f
         assert (engine.connected, pool.flow.reused, pool.flow.made) == (1, 2, 1)
         for _ in range(2):
             slow.may.release()  # what was being made meanwhile is kept
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while pool.flow.made < 3:
                 await asyncio.sleep(0)
         assert pool.flow.open == 3
@@ -166,7 +166,7 @@ async def test_when_its_own_connection_fails_that_took_another_nothing_is_lost(m
     async with pool_of(engine) as pool:
         first, second = Asking(), Asking()
         pool.send(request("first"), first)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not engine.connected:
                 await asyncio.sleep(0)
 
@@ -189,13 +189,13 @@ async def test_a_request_that_kills_its_connections_is_sent_twice_and_never_agai
     async with pool_of(engine) as pool:
         first, deadly = Asking(), Asking()
         pool.send(request("first"), first)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not engine.connected:
                 await asyncio.sleep(0)
         slow = Slow(monkeypatch)
         pool.send(request("/dies"), deadly)
         engine.answers.release()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not pool.flow.stale:
                 await asyncio.sleep(0)
             slow.may.release()

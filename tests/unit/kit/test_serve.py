@@ -22,7 +22,7 @@ async def test_accepted_connections_send_small_writes_at_once() -> None:
     server = await asyncio.start_server(serve_one, sock=sock)
     async with server:
         _, writer = await asyncio.open_connection(*sock.getsockname())
-        assert await asyncio.wait_for(accepted, 10) != 0
+        assert await asyncio.wait_for(accepted, 60) != 0
         writer.close()
         await writer.wait_closed()
 
@@ -44,6 +44,6 @@ async def test_a_service_that_has_nothing_to_read_again_ignores_sighup() -> None
     async with serve.stop_signals() as stop:
         os.kill(os.getpid(), signal.SIGHUP)
         os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(stop.asked.wait(), 10)
+        await asyncio.wait_for(stop.asked.wait(), 60)
         assert not stop.now.is_set()  # the second of two that count would set it
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL

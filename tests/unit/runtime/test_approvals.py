@@ -35,7 +35,7 @@ async def service(config: RuntimeConfig, model: ScriptedModel, tools: CountingTo
 async def asked(runs: RunService, handle: str, count: int = 1) -> RunView:
     """The run once it has this many pending approvals."""
     known: set[str] = set()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len((view := runs.view(handle, None)).pending_approvals) < count:
             known = {each.key for each in view.pending_approvals}
             await runs.wait([handle], "all", 5, None, approvals_known=known)
@@ -49,7 +49,7 @@ async def ended(runs: RunService, handle: str) -> RunView:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)
 

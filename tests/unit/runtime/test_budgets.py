@@ -74,13 +74,13 @@ async def service(
 
 
 async def ended(runs: RunService, *handles: str) -> tuple[RunView, ...]:
-    views = await runs.wait(handles, "all", 10, None)
+    views = await runs.wait(handles, "all", 60, None)
     assert all(view.state.ended for view in views)
     return views
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)
 

@@ -175,7 +175,7 @@ async def test_a_second_runtime_is_told_who_has_the_directory(config: RuntimeCon
     )
     try:
         assert other.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await other.stdout.readline() == b"open\n"
         with pytest.raises(LuftpauseError, match=rf"another runtime \(pid {other.pid}\) uses the state directory") as refused:
             await Journal.open(config)
@@ -219,7 +219,7 @@ async def test_on_a_full_disk_spawns_are_refused_and_runs_go_on(config: RuntimeC
         with pytest.raises(LuftpauseError, match="make room"):
             await journal.append("run_3", 0, [created("run_3")])
         disk.capacity += 10_000
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while journal.short:
                 await asyncio.sleep(0.01)
         await journal.append("run_2", 0, [created("run_2", "x" * 1000)])
@@ -241,7 +241,7 @@ async def test_tool_calls_wait_before_the_reserve_is_used_up_and_results_do_not(
         assert not waiting.done()
         assert journal.waiting
         disk.capacity += 10_000
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await waiting
     loaded = await load(config)
     assert loaded.runs["run_3"] == fold(story("run_3")[:3]).run
@@ -273,7 +273,7 @@ async def test_when_nothing_is_left_everything_waits_and_nothing_is_lost(config:
             await journal.append("run_2", 0, [created("run_2")])
         assert not big.done()
         disk.capacity += 100_000
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await big
     assert (await load(config)).runs["run_1"].conclusion == "y" * 20_000
 
@@ -283,7 +283,7 @@ async def test_a_journal_that_can_not_be_written_is_closed_all_the_same(config: 
     await journal.append("run_1", 0, [created("run_1")])
     disk.capacity = 0
     big = journal.append("run_1", 1, [Answered("y" * 20_000)])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await journal.close()
     with pytest.raises(LuftpauseError, match="is full"):
         await big
@@ -310,7 +310,7 @@ async def test_a_disk_error_is_named_and_what_was_not_synced_is_written_again(co
         with pytest.raises(LuftpauseError, match="can't be written: Input/output error"):
             await journal.append("run_2", 0, [created("run_2")])
         files.broken = False
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await later
     assert (await load(config)).runs["run_1"].conclusion == "42"
 

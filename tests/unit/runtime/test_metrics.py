@@ -40,11 +40,11 @@ class Live:
         return Page(body.decode())
 
     async def ended(self, *handles: str) -> None:
-        views = await self.runs.wait(handles, "all", 10, None)
+        views = await self.runs.wait(handles, "all", 60, None)
         assert all(view.state.ended for view in views)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.001)
 

@@ -19,7 +19,7 @@ async def test_the_tree_with_the_costs_of_every_subtree(tmp_path: Path) -> None:
         root = await runs.spawn(SpawnRequest("secret task", budget_tokens=1000))
         child = await runs.spawn(SpawnRequest("t", parent=root.handle))
         leaf = await runs.spawn(SpawnRequest("t", parent=child.handle))
-        await runs.wait([root.handle, child.handle, leaf.handle], "all", 10, None)
+        await runs.wait([root.handle, child.handle, leaf.handle], "all", 60, None)
         app = httpx.ASGITransport(Pages(lambda _: runs.everything(), tools))
         async with httpx.AsyncClient(transport=app, base_url="http://runtime") as http:
             page = await http.get("/status")

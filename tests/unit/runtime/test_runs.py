@@ -65,7 +65,7 @@ async def finish(runs: RunService, request: SpawnRequest) -> RunView:
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)
 
@@ -231,7 +231,7 @@ async def test_runs_that_failed_together_do_not_come_back_together(config: Runti
     limited, clock = TurnError("429", retry_after_s=8, limited=True), Clock()
     async with service(config, ScriptedModel(limited, text("42")), clock=clock) as runs:
         handles = [(await runs.spawn(SpawnRequest("t"))).handle for _ in range(20)]
-        await runs.wait(handles, "all", 10, None)
+        await runs.wait(handles, "all", 60, None)
     assert spread(clock.slept, *[8] * 20)
     assert len(set(clock.slept)) == 20
 
@@ -383,12 +383,12 @@ async def test_wait_for_all_any_and_not_at_all(config: RuntimeConfig) -> None:
 
     async with service(config, ScriptedModel(gated)) as runs:
         slow, fast = [(await runs.spawn(SpawnRequest(task))).handle for task in ("slow", "fast")]
-        states = [view.state for view in await runs.wait([slow, fast, fast], "any", 10, None)]
+        states = [view.state for view in await runs.wait([slow, fast, fast], "any", 60, None)]
         assert states == [RunState.RUNNING, RunState.COMPLETED, RunState.COMPLETED]
         assert [view.state for view in await runs.wait([slow, fast], "all", 0.01, None)] == states[:2]
         assert [view.state for view in await runs.wait([slow], "all", 0, None)] == states[:1]
-        waiting = asyncio.create_task(runs.wait([fast, slow], "all", 10, None))
-        left = asyncio.create_task(runs.wait([slow], "all", 10, None))
+        waiting = asyncio.create_task(runs.wait([fast, slow], "all", 60, None))
+        left = asyncio.create_task(runs.wait([slow], "all", 60, None))
         await asyncio.sleep(0)
         left.cancel()
         await asyncio.gather(left, return_exceptions=True)
@@ -430,8 +430,8 @@ async def test_cancel_reaches_the_whole_subtree_even_a_tool_that_does_not_listen
         b = await runs.spawn(SpawnRequest("b", parent=a.handle))
         c = await runs.spawn(SpawnRequest("tool", parent=b.handle))
         await until(lambda: tools.made)
-        waiting = asyncio.create_task(runs.wait([b.handle, c.handle], "all", 10, None))
-        async with asyncio.timeout(10):
+        waiting = asyncio.create_task(runs.wait([b.handle, c.handle], "all", 60, None))
+        async with asyncio.timeout(60):
             assert (await runs.cancel(a.handle, None)).state is RunState.CANCELLED
             assert {view.state for view in await waiting} == {RunState.CANCELLED}
             assert (await runs.cancel(a.handle, None)).error == "cancelled"
@@ -516,7 +516,7 @@ async def test_a_call_that_a_restart_interrupted(config: RuntimeConfig, repeatab
         await until(lambda: tools.made)
     model, after = ScriptedModel(text("42")), CountingTools(spec("lookup", idempotent=repeatable))
     async with service(config, model, after) as runs:
-        (view,) = await runs.wait([spawned.handle], "all", 10, None)
+        (view,) = await runs.wait([spawned.handle], "all", 60, None)
     assert len(tools.made) + len(after.made) == times
     assert view.answer == "42"
     assert view.failed_tool_calls == (0 if repeatable else 1)
@@ -539,7 +539,7 @@ async def test_a_resumed_run_waits_for_its_tools(config: RuntimeConfig) -> None:
         assert not model.turns
         tools.specs = late
         up.set()
-        await runs.wait([spawned.handle], "all", 10, None)
+        await runs.wait([spawned.handle], "all", 60, None)
     assert len(model.turns[0].tools) == 2
 
 
@@ -551,7 +551,7 @@ async def test_a_damaged_run_fails_once_and_says_why(config: RuntimeConfig) -> N
     path.write_bytes(path.read_bytes() + b'{"run":"%s"}\n' % spawned.handle.encode())
     for _ in range(2):
         async with service(config, ScriptedModel(never)) as runs:
-            (view,) = await runs.wait([spawned.handle], "all", 10, None)
+            (view,) = await runs.wait([spawned.handle], "all", 60, None)
         assert view.state is RunState.FAILED
         assert "line 2 of the journal is damaged" in (view.error or "")
     assert path.read_text().count('"finished"') == 1
@@ -566,7 +566,7 @@ async def test_a_descendant_that_a_cancel_did_not_reach_before_the_crash_is_canc
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(line for line in lines if not (child.handle.encode() in line and b'"finished"' in line)))
     async with service(config, ScriptedModel(text("42"))) as runs:
-        (view,) = await runs.wait([child.handle], "all", 10, None)
+        (view,) = await runs.wait([child.handle], "all", 60, None)
     assert (view.state, view.error) == (RunState.CANCELLED, "cancelled with its parent")
 
 

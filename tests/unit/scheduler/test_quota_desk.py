@@ -375,7 +375,7 @@ async def test_and_is_told_so_by_the_desk_itself() -> None:
     world.desk._post = lambda event: (post(event), told.set())[0]
     running = asyncio.create_task(world.desk.run())
     try:
-        await asyncio.wait_for(told.wait(), 20.0)
+        await asyncio.wait_for(told.wait(), 60)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -88,7 +88,7 @@ def test_the_scheduler_is_told_of_something_while_its_timer_is_due_at_once() -> 
         await asyncio.sleep(0)
         host._work()
         host._work()
-        await asyncio.wait_for(done.wait(), 20)
+        await asyncio.wait_for(done.wait(), 60)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 

@@ -19,7 +19,7 @@ def text() -> str:
     return "\n".join(path.read_text() for path in DOCS.glob("*.md"))
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_the_site_builds_strictly_and_its_pages_ask_nobody_else(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

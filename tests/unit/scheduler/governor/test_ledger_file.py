@@ -161,7 +161,7 @@ async def test_the_ledger_is_written_while_it_changes_and_at_the_end(tmp_path: P
     keeping = asyncio.create_task(Keeper(quotas.governor, file, seconds=0.01).run())
     path = tmp_path / "quota.bin"
     await reserve(quotas, "a")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not path.exists():
             await asyncio.sleep(0.002)
     written = path.stat().st_mtime_ns
@@ -188,7 +188,7 @@ async def test_a_disk_that_takes_nothing_is_told_once(
 
     monkeypatch.setattr(file, "write", full)
     keeping = asyncio.create_task(Keeper(quotas.governor, file, seconds=0.001).run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while tries < 3:
             await reserve(quotas, f"{tries}")
             await asyncio.sleep(0.002)
@@ -242,7 +242,7 @@ async def test_what_could_not_be_written_is_tried_again_though_nothing_changes(
     monkeypatch.setattr(file, "write", full_at_first)
     await reserve(quotas, "a")
     keeping = asyncio.create_task(Keeper(quotas.governor, file, seconds=0.001).run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (tmp_path / "quota.bin").exists():
             await asyncio.sleep(0.002)
     keeping.cancel()

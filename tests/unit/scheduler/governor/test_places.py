@@ -193,7 +193,7 @@ async def test_whoever_left_while_a_shared_store_was_asked_does_not_wait_when_it
     async with node("n", store, one_window(5.0)) as here:
         port = LocalPort(here.governor, lease_seconds=60.0)
         asking = asyncio.create_task(port.reserve(TARGET, "mine", caller="me", priority=1, cost={"core": 1.0}, wait_seconds=30.0))
-        await asyncio.wait_for(store.asked.wait(), 20)
+        await asyncio.wait_for(store.asked.wait(), 60)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         assert set(here.governor.state.targets[TARGET].leases) == {"mine"}
@@ -210,9 +210,9 @@ async def test_whoever_waits_for_a_shared_stores_word_hears_that_the_target_is_g
     async with node("n", store, one_window(5.0)) as here:
         port = LocalPort(here.governor, lease_seconds=60.0)
         asking = asyncio.create_task(port.reserve(TARGET, "mine", caller="me", priority=1, cost={"core": 1.0}, wait_seconds=30.0))
-        await asyncio.wait_for(store.asked.wait(), 20)
+        await asyncio.wait_for(store.asked.wait(), 60)
         here.governor.post(TargetRemoved(here.governor.now, TARGET))
-        answer = await asyncio.wait_for(asking, 20)
+        answer = await asyncio.wait_for(asking, 60)
         assert isinstance(answer, Refused)
         assert answer.code == "target_removed"
         store.may.set()
