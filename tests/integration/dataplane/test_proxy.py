@@ -179,6 +179,93 @@ async def test_events_pass_as_they_come_and_the_lease_is_renewed_meanwhile() -> 
     assert (report["status"], report["headers"]) == (200, {}), "what the head said is old by now"
 
 
+BUSY = b'{"error":{"message":"Rate limit exceeded, try again in 7s","code":429}}'
+SAID_INSIDE = {
+    "a chunk of chat completions": (b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n', b"data: " + BUSY + b"\n\n"),
+    "with CR": (b'data: {"choices":[]}\r\r', b"data:" + BUSY + b"\r\r"),
+    "the first event": (b"data: " + BUSY + b"\n\n", b""),
+    "messages": (
+        b'event: message_start\ndata: {"type":"message_start"}\n\n',
+        b'event: error\ndata: {"type":"error","error":{"type":"rate_limit_error","message":"try again in 7s"}}\n\n',
+    ),
+    "responses": (
+        b'data: {"type":"response.created","response":{"error":null}}\n\n',
+        b'data: {"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded","message":"try again in 7s"}}}\n\n',
+    ),
+    "an event of several lines": (
+        b'data: {"choices":\ndata: []}\n\n',
+        b'data: {"error":\ndata: {"code": 429, "message": "try again in 7s"}}\n\n',
+    ),
+}
+
+
+@pytest.mark.parametrize("events", SAID_INSIDE.values(), ids=SAID_INSIDE.keys())
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "breaks"])
+async def test_a_refusal_inside_a_stream_passes_and_the_governor_hears_of_it(events: tuple[bytes, bytes], ends: bool) -> None:
+    async def behave(talk: Talk) -> None:
+        first, second = events
+        await talk.send(STREAM_HEAD + b"".join(chunked(first[at : at + 7]) for at in range(0, len(first), 7)))
+        await talk.send((chunked(second) if second else b"") + (b"0\r\n\r\n" if ends else b""))
+        if not ends:
+            talk.writer.close()
+
+    quota = QuotaDouble()
+    async with raw_engine(behave) as engine, proxying(quota, targets={"api": engine.url}) as plane, client_of(plane) as client:
+        await client.send(get("/proxy/api/events"))
+        (report,) = await quota.until("report")
+        await over(plane)
+    assert report["status"] == 429
+    assert "try again in 7s" in report["body"]
+    assert "choices" not in report["body"]
+
+
+async def test_a_client_that_leaves_at_a_refusal_inside_its_stream_takes_it_to_nobodys_grave() -> None:
+    async def behave(talk: Talk) -> None:
+        await talk.send(STREAM_HEAD + chunked(b"data: one\n\n") + chunked(b"data: " + BUSY + b"\n\n"))
+        await talk.gone.wait()
+
+    quota = QuotaDouble()
+    async with raw_engine(behave) as engine, proxying(quota, targets={"api": engine.url}) as plane:
+        client = await Client.to(plane.url)
+        await client.send(get("/proxy/api/events"))
+        await client.until(b"429}}\n\n")
+        client.reset()
+        (report,) = await quota.until("report")
+        await over(plane)
+    assert report["status"] == 429
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (BUSY, 429),
+        (b' { "object": "error", "message": "quota exceeded", "code": 429 }', 429),
+        (b'{"error":{"message":"no such model"}}', 200),
+        (b'{"id":"1","error":{"code":429}}', 200),
+        (b'{"error":{"code":429},"x":"' + b"x" * 5_000 + b'"}', 200),
+    ],
+)
+async def test_a_refusal_in_place_of_a_good_answer_is_heard(body: bytes, status: int) -> None:
+    quota = QuotaDouble()
+    async with raw_engine(first(json_answer(body))) as engine:
+        answer = await once(quota, engine, get("/proxy/api/a"))
+    assert (answer.status, answer.body) == (200, body)
+    (report,) = [facts for what, _, facts in quota.told if what == "report"]
+    assert report["status"] == status
+
+
+async def test_words_of_a_stream_are_no_refusal() -> None:
+    said = b'data: {"choices":[{"delta":{"content":"the \\"error\\" was: rate limit, quota, 429"}}],"error":null}\n\n'
+
+    async def behave(talk: Talk) -> None:
+        await talk.send(STREAM_HEAD + chunked(b"data: {}\n\n" + said + b'data: {"error":{"message":"bad tool"}}\n\n') + b"0\r\n\r\n")
+
+    quota = QuotaDouble()
+    async with raw_engine(behave) as engine:
+        await once(quota, engine, get("/proxy/api/events"))
+    assert [facts["status"] for what, _, facts in quota.told if what == "report"] == [200]
+
+
 async def test_a_large_body_and_a_large_answer_pass_whole() -> None:
     size = 2**24
     piece = chunked(b"x" * 65_536)

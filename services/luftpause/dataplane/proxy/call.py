@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from luftpause.dataplane.limits import REFUSED
 from luftpause.dataplane.proxy import answers
 from luftpause.dataplane.proxy.answers import Refusal
 from luftpause.dataplane.proxy.headers import told_in
@@ -14,7 +15,7 @@ from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import refusal
 from luftpause.dataplane.sweep import NEVER
 from luftpause.kit.errors import LuftpauseError
-from luftpause.kit.quota_evidence import limits_of
+from luftpause.kit.quota_evidence import excerpt_of, limits_of
 from luftpause.kit.quota_port import Granted, NotNow, Refused, Reported
 
 if TYPE_CHECKING:
@@ -137,6 +138,8 @@ class Call:
             await asyncio.wait({leg.over})
         if leg.over.result() is not None:
             self._broken(leg)
+        elif leg.refusal:
+            self._settle_unknown()
         else:
             await self._report(leg, limits)
 
@@ -177,12 +180,20 @@ class Call:
         return reported if isinstance(reported, Reported) else None
 
     def _settle_unknown(self) -> None:
-        """The lease of a call whose answer nobody knows: given back if it was never sent, else it counts as used."""
+        """
+        The lease of a call whose answer nobody knows: given back if it was never sent, else it counts as used.
+
+        What an answer has said of a quota before it broke off, or its client left, is told.
+        """
         lease, leg = self._take_lease(), self._leg
         if lease is None:
             return
         port, name = self._proxy.port, self._target.name
-        if leg is not None and leg.was_sent:
+        if leg is not None and leg.refusal:
+            self._proxy.keep(
+                port.report(name, lease.want, lease.fence, status=REFUSED, headers={}, body_excerpt=excerpt_of(leg.refusal, ""))
+            )
+        elif leg is not None and leg.was_sent:
             self._proxy.keep(port.report(name, lease.want, lease.fence, status=None, headers={}))
         else:
             self._proxy.keep(port.release(name, lease.want, lease.fence))

@@ -12,6 +12,7 @@ from luftpause.dataplane.answer_head import AnswerHead
 from luftpause.dataplane.connection import Connection
 from luftpause.dataplane.passing import Emit, Passing
 from luftpause.dataplane.proxy.headers import told_in
+from luftpause.dataplane.proxy.inside import Inside
 from luftpause.dataplane.responses import CLOSE
 from luftpause.kit.quota_evidence import KEPT_BYTES_MAX, REFUSALS, excerpt_of, limited_inside
 
@@ -55,7 +56,7 @@ class Leg:
         self.passes = False
         self.until_close = False
         self.whole = False  # of an answer that is held back: all of it is here
-        self._begun = False  # the body of an answer that passes
+        self._inside: Inside | None = None  # the body of an answer that passes
         self._emit: Emit | None = None
         self._raw = b""
         self._payload = b""
@@ -88,9 +89,11 @@ class Leg:
         if not self.passes:
             self._keep(raw, payload, done=done)
             return
-        if payload and not self._begun:
-            self._begun = True
+        if payload and self._inside is None:
+            self._inside = Inside(head.kind, payload)
             self.excerpt = limited_inside(payload, head.kind.decode("latin-1"))
+        if self._inside is not None:
+            self._inside.feed(payload, done=done)
         self._pass(raw, payload, done=done)
 
     # ---- for the call
@@ -114,6 +117,11 @@ class Leg:
             self._raw = self._payload = b""
         if not self.whole:
             self.resume()
+
+    @property
+    def refusal(self) -> bytes:
+        """What a good answer has said of a quota that is used up; empty: nothing."""
+        return self._inside.refusal if self._inside is not None else b""
 
     def kept(self) -> bytes:
         """The body of an answer that was held back."""
