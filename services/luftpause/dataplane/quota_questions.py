@@ -33,6 +33,11 @@ LEASE_GONE: Final = Rejection(
     409, "lease_gone", "there is no such lease any more; what it reserved counts as used. Reserve again before the next call"
 )  # fmt: skip
 
+OPERATORS_ONLY: Final = Rejection(
+    403, "operators_only",
+    "this token is a caller's; a target is enabled by an operator, who has LUFTPAUSE_TOKEN, the token that the dataplane was started with",
+)  # fmt: skip
+
 B = TypeVar("B", bound=Body)
 
 
@@ -130,7 +135,9 @@ class QuotaQuestions:
         return _reported(await self._port.observe(call.target, status=told.status, headers=headers, body_excerpt=told.body))
 
     async def enable(self, call: "QuotaCall") -> Reply:
-        """Anybody who may call may say so: if it is not true, that costs one call."""
+        """An operator's word. Whoever has a token of its own is a caller; where nobody has one everybody may say so."""
+        if call.principal:
+            raise Refusal(OPERATORS_ONLY)
         answer = await self._port.enable(call.target)
         if isinstance(answer, Refused):
             raise _refusal(answer)

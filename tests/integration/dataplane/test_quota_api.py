@@ -504,6 +504,21 @@ async def test_a_target_whose_bill_is_paid_is_enabled_again(world: World) -> Non
     assert (await world.client.post("/v1/quota/gihub/enable")).status_code == 404
 
 
+async def test_only_an_operator_enables_a_target_where_callers_have_tokens(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("ann: the-token-of-ann-is-long\n")
+    file.chmod(0o600)
+    async with worlds(Tokens("the-token-of-operators", file), authorization="Bearer the-token-of-ann-is-long") as world:
+        lease = await world.granted("github")
+        await world.ask("report", "github", **held(lease), status=402)
+        refused = await world.ask("enable", "github")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "operators_only")
+        assert "an operator, who has LUFTPAUSE_TOKEN" in refused.json()["error"]["message"]
+        assert (await world.ask("enable", "gihub")).status_code == 403, "nor does it tell which there are"
+        assert (await world.ask("reserve", "github")).status_code == 402
+        assert (await world.ask("enable", "github", {"authorization": "Bearer the-token-of-operators"})).status_code == 204
+
+
 # ---- looking on
 
 
