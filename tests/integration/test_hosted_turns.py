@@ -107,3 +107,40 @@ async def test_a_wait_that_is_too_long_gives_the_engines_refusal_at_once(tmp_pat
     assert "quota_wait_too_long" not in engines.text
     assert int(ours.headers["retry-after"]) > 5
     assert json.loads(ours.text)["error"]["code"] == "quota_wait_too_long"
+
+
+async def test_a_provider_that_is_killed_while_it_answers_settles_all_leases_and_trips_no_breaker(tmp_path: Path) -> None:
+    """Turns and agents' own calls on one account. What was sent counts as used; nothing says that a limit was met."""
+    async with running("fake-provider", "--port", "0", "--family", "openai", "--latency-seconds", "600", folder=tmp_path) as provider:
+        target = {"proxy": provider.at["http"], "scopes": [{"name": "requests", "limit": 10, "window_seconds": 3600}]}
+        governor = {"targets": {"api": target}, "proxy": {"open": True}}
+        replica = {"url": provider.at["http"], "quota": "api"}
+        async with (
+            plane(tmp_path, replica, one_process=True, governor=governor) as base,
+            httpx.AsyncClient(trust_env=False, timeout=90) as client,
+        ):
+            asked = [asyncio.create_task(ask(client, at, number)) for number in (2, 3) for at in (base, f"{base}/proxy/api")]
+            async with asyncio.timeout(90):
+                while (await target_of(client, base))["leases"]["out"] < 4 or (await counted(client, provider))["taken"] < 4:
+                    await asyncio.sleep(0.05)
+            provider.kill()
+            streamed, broken, turn, own = await asyncio.gather(*asked, return_exceptions=True)
+            async with asyncio.timeout(90):
+                while (shown := await target_of(client, base))["leases"]["out"]:
+                    await asyncio.sleep(0.05)
+    assert isinstance(broken, httpx.RemoteProtocolError), "its head was out: a transfer that is seen to be broken"
+    for answer in (streamed, turn, own):
+        assert isinstance(answer, httpx.Response)
+        assert answer.status_code == 502
+    errors = [answer.json()["error"] for answer in (streamed, turn, own) if isinstance(answer, httpx.Response)]
+    assert all(error["message"].startswith("engine hosted: ") for error in errors[:2])
+    assert errors[2]["code"] == "target_failed"
+    assert "it may have been carried out: look before sending it again" in errors[2]["message"]
+    assert (shown["breaker"]["mode"], shown["breaker"]["strikes"]) == ("closed", 0)
+    (scope,) = shown["traffic_light"]["scopes"]
+    assert scope["free"] == 6
+
+
+async def target_of(client: httpx.AsyncClient, base: str) -> Json:
+    (found,) = (await client.get(base + "/v1/quota")).raise_for_status().json()["targets"]
+    return found

@@ -225,3 +225,26 @@ def test_a_mistake_of_the_configuration_is_named(governor: dict[str, object], sa
 
     with pytest.raises(ConfigError, match=said):
         start()
+
+
+@pytest.mark.parametrize("step", [-86_400.0, -1.0, 3_600.0, 1e9])
+async def test_a_calendar_that_is_set_moves_no_block_no_lease_and_no_window(step: float) -> None:
+    now, epoch = 1_000.0, 1_800_000_000.0
+    host = Governor(initial_state(CONFIG, now), clock=lambda: now)
+    for spec in specs_of(CONFIG, ()):
+        host.post(TargetConfigured(host.now, spec))
+    port = LocalPort(host, lease_seconds=60.0, epoch=lambda: epoch)
+    first, lasts = await granted(port, "a", "github"), await granted(port, "b", "few")
+    await port.report("github", "a", first.fence, status=429, headers={"retry-after": "30"})
+    epoch += step
+    for seconds, is_blocked in ((29.0, True), (3.0, False)):
+        now += seconds
+        host.advance()
+        assert (host.state.targets["github"].breaker.mode.value == "open") is is_blocked
+    assert isinstance(await port.renew("few", "b", lasts.fence), Renewed)
+    (scope,) = host.state.targets["few"].scopes.values()
+    assert scope.out == 1
+    now += 61.0
+    host.advance()
+    assert leases(port, "few") == set()
+    assert await port.renew("few", "b", lasts.fence) == Gone()
