@@ -12,7 +12,7 @@ from luftpause.cli.doctor_http import SKEW_SECONDS_MAX, Answer, get
 from luftpause.kit.clock import monotonic
 from luftpause.kit.config import Config, ReplicaConfig
 from luftpause.kit.model_names import is_pattern
-from luftpause.kit.urls import base_url
+from luftpause.kit.urls import api_at, base_url
 from luftpause.scheduler.core.events import ProbeOutcome
 from luftpause.scheduler.engine_http import Answer as Page
 from luftpause.scheduler.loads import Loads
@@ -49,11 +49,11 @@ class _Examination:
 
     async def all(self) -> tuple[list[Finding], set[str]]:
         replica = self._replica
-        first = await get(self._client, f"{self._base}{replica.health}" if replica.health else f"{self._base}/v1/models", self._key)
+        first = await get(self._client, f"{self._base}{replica.health}" if replica.health else api_at(self._base, "/v1/models"), self._key)
         gone = self._gone(first)
         if gone is not None:
             return [gone], set()
-        listed, loaded = await asyncio.gather(get(self._client, f"{self._base}/v1/models", self._key), self._load())
+        listed, loaded = await asyncio.gather(get(self._client, api_at(self._base, "/v1/models"), self._key), self._load())
         findings, models = self._models(listed)
         findings = [*self._health(first), *findings, *loaded, *self._clock(first)]
         if not any(finding.level == "fault" for finding in findings):
@@ -86,7 +86,7 @@ class _Examination:
                 return [], configured
             why = f"answers {answer.status}" if answer.status else answer.problem
             mend = "is this the port of an engine? If it has no such page, name its models under `models:`"
-            return [fault(self._what, f"GET {self._base}/v1/models {why} and no list of models", mend)], set()
+            return [fault(self._what, f"GET {api_at(self._base, '/v1/models')} {why} and no list of models", mend)], set()
         rows = [cast("dict[str, Any]", row) for row in cast("list[object]", data) if isinstance(row, dict)]
         served = {str(row.get("id")) for row in rows}
         if any(row.get("owned_by") and row.get("kind") in {"generative", "classifier"} for row in rows):

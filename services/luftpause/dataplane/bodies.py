@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from luftpause.dataplane.digest import TEXT_CHARS_MAX, bounded, head_digest
 from luftpause.dataplane.rejection import Rejection
+from luftpause.dataplane.sse import BOM
 
 TOOL_CALL_IDS_MAX: Final = 64  # echoed ids that are looked up
 HEAD_MESSAGES_MAX: Final = 16  # before the first user message
@@ -49,6 +50,11 @@ class TextPart(Struct, gc=False):
 
 _parts: Final = msgspec.json.Decoder(list[TextPart])
 _string: Final = msgspec.json.Decoder(str)
+
+
+def plain(body: bytes) -> bytes:
+    """Without a byte order mark: most engines pass over one, and nothing here would know where its object begins."""
+    return body.removeprefix(BOM)
 
 
 def request_of(body: bytes, full: msgspec.json.Decoder[S], least: msgspec.json.Decoder[T]) -> S | T | Rejection:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+from luftpause.dataplane.bodies import plain
 from luftpause.dataplane.decide import Question, answer_of, chat_body, read_question
 from luftpause.dataplane.exchange import Handler, Request
 from luftpause.dataplane.formats import CHAT, CLASSIFY
@@ -22,7 +23,7 @@ BROKEN: Final = Rejection(502, "engine_failed", "the engine closed the connectio
 
 
 def decide(relay: "Relay", conn: "Client", request: Request) -> None:
-    question = read_question(request.body)
+    question = read_question(plain(request.body))
     if isinstance(question, Rejection):
         conn.answer(refusal(question, more=conn.more, close=not conn.keeps))
     elif question is None:

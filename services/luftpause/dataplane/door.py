@@ -16,6 +16,7 @@ from luftpause.dataplane.room import Room, usual_bytes_max
 from luftpause.dataplane.sweep import Sweep
 from luftpause.kit.auth import EVERYBODY, Access, Tokens, unauthorized
 from luftpause.kit.config import DataplaneConfig
+from luftpause.kit.header_names import is_ours
 from luftpause.kit.urls import host_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ OPEN_PATHS: Final = frozenset({"/health", "/ready"})  # asked by load balancers 
 METRICS: Final = "/metrics"
 QUOTA: Final = "/v1/quota/"
 KNOWN_MAX: Final = 64  # header values whose meaning is remembered
+SAID_ONCE: Final = frozenset({
+    b"authorization", b"x-api-key", b"content-type", b"content-encoding", b"origin",
+    b"x-claude-code-session-id", b"session-id", b"x-session-id",
+})  # fmt: skip
 JSON_TYPE: Final = b"application/json"
 EXPOSED: Final = (
     b"x-luftpause-run-id, x-luftpause-replica, x-luftpause-turn-id, x-luftpause-held-ms, x-luftpause-hold-reason, retry-after, "
@@ -84,7 +89,7 @@ class Door:
             access = self._check_token(head)
             rejection = access if isinstance(access, Rejection) else None
         if rejection is None and not head.allowed:
-            rejection = self._check_kind(head)
+            rejection = self._check_kind(head) or _contradiction(head)
         if rejection is not None:
             return rejection
         if reader.body_bytes is not None and reader.body_bytes > self.config.max_body_bytes:
@@ -215,6 +220,18 @@ class Door:
                 asked,
             )
         conn.answer(whole(204, b"", more=more, close=not conn.keeps))
+
+
+def _contradiction(head: RequestHead) -> Rejection | None:
+    """A header that says who asks, or for what, came twice and says two things: whoever looked at it before may have read the other one."""
+    if len(head.named) == len(head.headers):
+        return None
+    for name, value in head.headers:
+        if (name in SAID_ONCE or is_ours(name)) and value != head.named[name]:
+            return Rejection(
+                400, "header_twice", f"header {name.decode('latin-1')[:100]} was sent twice with different values; send it once"
+            )
+    return None
 
 
 @functools.lru_cache(maxsize=KNOWN_MAX)

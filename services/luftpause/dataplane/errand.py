@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from luftpause.dataplane.answer_head import AnswerHead
+from luftpause.dataplane.bodies import plain
 from luftpause.dataplane.connection import Connection
 from luftpause.dataplane.outgoing import engine_request
 from luftpause.dataplane.passing import Passing
@@ -57,7 +58,7 @@ class Errand:
         _, mark, query = request.head.target.partition(b"?")
         self._target = path + mark + query
         self._headers = request.head.forwarded(relay.forwarded)
-        self._body = request.body
+        self._body = plain(request.body)
         self._version = request.head.version
         self._candidates: list[Replica] = []
         self._replica = ""
@@ -109,7 +110,7 @@ class Errand:
         self.deadline = self._relay.sweep.now + HEAD_SECONDS_MAX
         pool = self._relay.upstreams.pool(replica)
         origin = pool.origin
-        target = origin.prefix + self._target
+        target = origin.at(self._target)
         pool.send(
             engine_request(target, origin.host_header, self._headers, origin.key_line(replica.api_key), self._body, self._method), self
         )

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from luftpause.dataplane.bodies import plain
 from luftpause.dataplane.errand import Errand
 from luftpause.dataplane.messages_api import read_model
 from luftpause.dataplane.rejection import Rejection
@@ -57,7 +58,7 @@ class StoredRoutes:
 
 def count_tokens(relay: "Relay", conn: "Conn", request: "Request") -> None:
     """To any healthy replica that serves the model and Messages."""
-    reading = read_model(request.body, relay.key)
+    reading = read_model(plain(request.body), relay.key)
     able = reading if isinstance(reading, Rejection) else serving(relay.scheduler.replicas.values(), reading.model, "messages")
     if isinstance(able, Rejection):
         conn.answer(refusal(able, more=conn.more, close=not conn.keeps))

@@ -99,9 +99,7 @@ class Turn(TurnEnds):
         asks = self.relay.asks_usage
         self.hides_usage = self._lacks_usage and (placement.replica.asks_usage if asks is None else asks) and pool.tells_usage
         body = body_for(self._body, usage=self.hides_usage, priority=placement.priority, lease=placement.lease)
-        out = engine_request(
-            origin.prefix + self._target, origin.host_header, self._headers, origin.key_line(placement.replica.api_key), body
-        )
+        out = engine_request(origin.at(self._target), origin.host_header, self._headers, origin.key_line(placement.replica.api_key), body)
         attempt = self._attempt = Attempt(self, self._conn)
         attempt.start(pool, out)
 

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from luftpause.dataplane.answer_head import AnswerHead
+from luftpause.dataplane.bodies import plain
 from luftpause.dataplane.early import Early
 from luftpause.dataplane.formats import Format
 from luftpause.dataplane.rejection import Rejection
@@ -45,7 +46,7 @@ class TurnEnds:
         self._conn = conn
         self.api = api
         self.version = request.head.version
-        self._body = request.body
+        self._body = plain(request.body)
         _, mark, query = request.head.target.partition(b"?")
         self._target = api.path.encode() + mark + query
         self._headers = b""

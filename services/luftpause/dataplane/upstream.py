@@ -17,6 +17,7 @@ from luftpause.dataplane.sweep import Sweep
 from luftpause.dataplane.turns import Replica
 from luftpause.kit.config import DataplaneConfig
 from luftpause.kit.logs import Log
+from luftpause.kit.urls import has_version
 
 LOG: Final = Log("dataplane")
 URLS_CACHED: Final = 1024
@@ -37,6 +38,11 @@ class Origin(Struct, frozen=True):
     prefix: bytes
     host_header: bytes
     key_header: bytes = BEARER_KEY  # a format string for the replica's own key
+    versioned: bool = False  # the prefix ends with a version, which stands in the place of /v1
+
+    def at(self, target: bytes) -> bytes:
+        """The target of a request for `target`, as clients name it."""
+        return self.prefix + (target.removeprefix(b"/v1") if self.versioned else target)
 
     def key_line(self, api_key: str) -> bytes:
         """The header line with the replica's own key; empty: it has none."""
@@ -53,7 +59,9 @@ def origin_of(url: str) -> Origin:
     named = f"[{host}]" if ":" in host else host
     prefix = parts.path.rstrip("/").removesuffix("/v1")
     key_header = ANTHROPIC_KEY if f".{host}".endswith(ANTHROPIC) else BEARER_KEY
-    return Origin(host, port, tls, prefix.encode(), (named if port == usual else f"{named}:{port}").encode(), key_header)
+    return Origin(
+        host, port, tls, prefix.encode(), (named if port == usual else f"{named}:{port}").encode(), key_header, has_version(prefix)
+    )
 
 
 class Connecting:

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from luftpause.kit.config_base import BaseUrl, Count, File, Host, Name, Port, Seconds, Section, Url, UrlPath, Variable
+from luftpause.kit.config_base import BaseUrl, Count, File, Host, Name, Origin, Port, Seconds, Section, ServedHost, Url, UrlPath, Variable
 from luftpause.kit.config_governor import PROFILES, GovernorConfig, ReplicaQuotaConfig
 from luftpause.kit.header_names import folded
 
@@ -20,7 +20,9 @@ APIS_HELP: Final = (
 
 class ReplicaConfig(Section):
     name: Name = Field(description="What logs, headers and the status page call it.")
-    url: BaseUrl = Field(description="Base URL, with or without `/v1`.")
+    url: BaseUrl = Field(
+        description="Base URL, with or without `/v1`; another version at its end (`/v4`, `/v1beta/openai`) stands in its place."
+    )
     models: tuple[str, ...] | None = Field(
         default=None, description="Models it serves, `*` stands for anything in a name; not given: read from its `/v1/models`."
     )
@@ -78,7 +80,7 @@ class SchedulerConfig(Section):
     host: Host = Field(default="127.0.0.1", description="Address to listen on, for gRPC and HTTP.")
     grpc_port: Port = Field(default=5000, description="Port of the session with the dataplanes (gRPC).")
     http_port: Port = Field(default=5001, description="Port of the status page and metrics (HTTP).")
-    allowed_hosts: tuple[str, ...] = Field(
+    allowed_hosts: tuple[ServedHost, ...] = Field(
         default=("127.0.0.1", "localhost", "[::1]"), description="Host headers that HTTP serves (without port); `*` serves all."
     )
     policy: Literal["original", "guard"] = Field(
@@ -170,10 +172,12 @@ class DataplaneConfig(Section):
     identity_key_env: Variable | None = Field(
         default=None, description="Environment variable with the key of the head digests; the same for all dataplanes."
     )
-    allowed_hosts: tuple[str, ...] = Field(
+    allowed_hosts: tuple[ServedHost, ...] = Field(
         default=("127.0.0.1", "localhost", "[::1]"), description="Host headers that are served (without port); `*` serves all."
     )
-    cors_origins: tuple[str, ...] = Field(default=(), description="Browser origins that may call; none: requests with an Origin get 403.")
+    cors_origins: tuple[Origin, ...] = Field(
+        default=(), description="Browser origins that may call; none: requests with an Origin get 403."
+    )
     forward_headers: tuple[str, ...] = Field(
         default=(
             "accept", "content-type", "user-agent", "traceparent", "tracestate", "x-request-id",
@@ -309,13 +313,13 @@ class RuntimeConfig(Section):
         default=15, description="How often a connected MCP server is asked for its tools, to see changes and outages."
     )
     progress_seconds: Annotated[float, Field(gt=0)] = Field(default=5, description="How often a waiting call sends progress.")
-    allowed_hosts: tuple[str, ...] = Field(
+    allowed_hosts: tuple[ServedHost, ...] = Field(
         default=("127.0.0.1", "localhost", "[::1]"), description="Host headers that are served (without port); `*` serves all."
     )
-    allowed_origins: tuple[str, ...] = Field(
+    allowed_origins: tuple[Origin, ...] = Field(
         default=(), description="Browser origins that may call and read the answers; localhost may call too."
     )
-    status_origins: tuple[str, ...] | None = Field(
+    status_origins: tuple[Origin, ...] | None = Field(
         default=None, description="Browser origins that may read `/status`; not given: the scheduler's page on localhost."
     )
     max_body_bytes: Annotated[int, Field(ge=1024)] = Field(default=4 * 2**20, description="Longest MCP request.")

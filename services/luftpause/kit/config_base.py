@@ -6,7 +6,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from luftpause.kit.errors import ConfigError
-from luftpause.kit.urls import base_url, listening_host
+from luftpause.kit.urls import base_url, listening_host, page_origin, served_host
 
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 URL_PATTERN: Final = r"^https?://[^\s]+$"
@@ -42,6 +42,20 @@ def _host(host: str) -> str:
         raise ValueError(error.message) from error
 
 
+def _served(host: str) -> str:
+    try:
+        return served_host(host)
+    except ConfigError as error:
+        raise ValueError(error.message) from error
+
+
+def _origin(origin: str) -> str:
+    try:
+        return page_origin(origin)
+    except ConfigError as error:
+        raise ValueError(error.message) from error
+
+
 def _no_key(name: str) -> str:
     """Keys of some providers are letters, digits and `_` too; of a variable nobody makes so long a mixture."""
     if len(name) >= KEY_CHARS_MIN and any(each.islower() for each in name) and any(each.isdigit() for each in name):
@@ -54,6 +68,8 @@ Url = Annotated[str, StringConstraints(pattern=URL_PATTERN)]
 BaseUrl = Annotated[str, StringConstraints(pattern=URL_PATTERN), AfterValidator(_base)]
 UrlPath = Annotated[str, StringConstraints(pattern=PATH_PATTERN), AfterValidator(_from_root)]
 Host = Annotated[str, AfterValidator(_host)]
+ServedHost = Annotated[str, AfterValidator(_served)]
+Origin = Annotated[str, AfterValidator(_origin)]
 Variable = Annotated[str, StringConstraints(pattern=VARIABLE_PATTERN), AfterValidator(_no_key)]
 File = Annotated[Path, AfterValidator(_own_file)]
 Seconds = Annotated[float, Field(ge=0)]

@@ -9,6 +9,9 @@ from luftpause.kit.errors import ConfigError
 _BOUND: Final = re.compile(r"[\w.-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[\w.-]+)?", re.ASCII)
 _STRANGE: Final = re.compile(r"[\s$<>{}\"\\^`|…*]")
 _PAGES: Final = re.compile(r".*/chat/completions|.*/v1/(?:completions|responses|messages|embeddings|models)")
+_NAMED: Final = re.compile(r"[\w.-]+|\[[0-9a-f:.]+(%[\w.-]+)?\]", re.ASCII)
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s*?#@]+")
+_VERSION: Final = re.compile(r"/v[0-9]+(?:(?:alpha|beta)[0-9]*)?(?:/openai)?$")
 _HOST: Final = re.compile(r"(\[[^\]@]*\]|[^:@\[\]]*)(?::[0-9]*)?")
 
 
@@ -39,6 +42,36 @@ def listening_host(host: str) -> str:
     if not _BOUND.fullmatch(host):
         raise ConfigError(f"{host!r} is no host; write a name or an address alone, without http://, port or brackets")
     return host
+
+
+def served_host(host: str) -> str:
+    """As a Host header names it, without its port; `*` stands for all. Raises ConfigError."""
+    found = host_of(f"[{host}]" if host.count(":") > 1 and not host.startswith("[") else host)
+    if found != "*" and not _NAMED.fullmatch(found):
+        raise ConfigError(f"{host!r} is no host; write a name or an address alone, without http:// or path, or `*` for all")
+    return found
+
+
+def page_origin(origin: str) -> str:
+    """As browsers write it. Raises ConfigError."""
+    found = origin.strip().rstrip("/").lower()
+    if found == "*":
+        raise ConfigError("`*` would let every web page call; write each origin, as in https://app.example:8443")
+    if found != "null" and not _ORIGIN.fullmatch(found):
+        raise ConfigError(f"{origin!r} is no origin; write scheme, host and port alone, as in http://localhost:3000")
+    return found
+
+
+def api_at(base: str, path: str) -> str:
+    """Where `path`, which begins with /v1, is below a base URL or the path of one.
+
+    A base that ends with another version (`/api/v4`, `/v1beta/openai`) has that in the place of /v1.
+    """
+    return base + (path.removeprefix("/v1") if has_version(base) else path)
+
+
+def has_version(base: str) -> bool:
+    return _VERSION.search(base) is not None
 
 
 def host_of(header: str) -> str:

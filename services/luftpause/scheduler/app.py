@@ -25,6 +25,7 @@ from luftpause.scheduler.core.events import ConfigChanged
 from luftpause.scheduler.core.settings import CallerPriority, Settings
 from luftpause.scheduler.core.view import overview
 from luftpause.scheduler.door import Door
+from luftpause.scheduler.doubts import Doubts
 from luftpause.scheduler.governor import ledger_file
 from luftpause.scheduler.governor.app import Governing, governing
 from luftpause.scheduler.governor.view import quotas as quotas_shown
@@ -128,7 +129,8 @@ async def _running(config: Config, garbage: Garbage | None) -> AsyncGenerator[Ru
     tally = Tally()
     timeline = Timeline(tally, state.started_at)
     tracer = tracing.from_environment("scheduler")
-    observers = [tally, timeline, *([recorder.observe] if recorder else []), *([Admissions(tracer)] if tracer is not None else [])]
+    doubts = Doubts(lambda replica: prober.doubt(replica))  # noqa: PLW0108 - the prober comes later
+    observers = [tally, timeline, doubts, *([recorder.observe] if recorder else []), *([Admissions(tracer)] if tracer is not None else [])]
     host = Host(
         decide, state, replicas=replicas.announced, garbage=garbage, inbox_events_max=own.inbox_events_max, observers=observers
     )  # fmt: skip

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 import httpx
@@ -13,17 +13,21 @@ from msgspec import Struct
 from luftpause.kit.clock import Clock
 from luftpause.kit.config import ReplicaConfig
 from luftpause.kit.logs import Log
-from luftpause.kit.urls import base_url
+from luftpause.kit.urls import api_at, base_url
 from luftpause.scheduler.core.events import Load, ProbeOutcome, ReplicaProbed
 from luftpause.scheduler.engine_http import Answer, ask, reach
 from luftpause.scheduler.formats import Formats
 from luftpause.scheduler.health import Health
 from luftpause.scheduler.loads import Loads
 
+MODELS_PATH: Final = "/v1/models"
 MODELS_SECONDS: Final = 60.0  # a healthy replica's models are asked this often
+DOUBT_SECONDS: Final = 2.0  # and once more not sooner than this, where they are in doubt
+DOUBT_SECONDS_HOSTED: Final = 30.0  # there each question may count
 HANDSHAKE_SECONDS: Final = 60.0  # a replica without health check is asked for its certificate this often
 MODELS_MAX: Final = 1000
 MODEL_CHARS_MAX: Final = 512
+BOM: Final = b"\xef\xbb\xbf"
 FRESH_SECONDS: Final = 0.1  # a load that is older when the probe ends is asked again
 FORMATS_PART: Final = 0.25  # of a period is left for them, however long health took
 
@@ -38,11 +42,14 @@ class Limits(Struct, frozen=True):
 
 
 class _Model(Struct):
-    id: str
+    id: Any = None
 
 
 class _Models(Struct):
     data: list[_Model]
+
+
+_models: Final = msgspec.json.Decoder(_Models | list[_Model])
 
 
 class Probe:
@@ -82,6 +89,13 @@ class Probe:
         if not self._healthy:
             self._anew()
         return ReplicaProbed(self._clock(), self._config.name, health.outcome, load, models, apis)
+
+    def doubt(self) -> None:
+        """It may serve other models by now: they are asked at once, unless that was just done."""
+        seconds = DOUBT_SECONDS if self._config.quota is None else DOUBT_SECONDS_HOSTED
+        if self._healthy and self._config.models is None and self._clock() - self._models_at >= seconds:
+            self._models_at = float("-inf")
+            self.wanted.set()
 
     async def close(self) -> None:
         await self._health.close()
@@ -131,22 +145,26 @@ class Probe:
         due = not self._healthy or self._clock() - self._models_at >= MODELS_SECONDS
         if self._config.models is not None or not due:
             return None
-        answer = await self._get("/v1/models", self._limits.period_seconds)
+        answer = await self._get(MODELS_PATH, self._limits.period_seconds)
         if answer.status != 200:
             return self._no_models(answer.problem)
         try:
-            listed = msgspec.json.decode(answer.body, type=_Models)
+            found = _models.decode(answer.body.removeprefix(BOM))
         except msgspec.DecodeError as error:  # ValidationError is one too
             return self._no_models(answer.problem or f"not a list of models: {error}")
+        listed = found if isinstance(found, list) else found.data
+        ids = [each.id for each in listed if isinstance(each.id, str)]
+        if not ids and (listed or isinstance(found, list)):
+            return self._no_models("not a list of models: none has an id")
         self._tell("models", "")
         self._models_at = self._clock()
-        names = tuple(dict.fromkeys(model.id for model in listed.data if 0 < len(model.id) <= MODEL_CHARS_MAX))[:MODELS_MAX]
+        names = tuple(dict.fromkeys(each for each in ids if 0 < len(each) <= MODEL_CHARS_MAX))[:MODELS_MAX]
         self._loads.models = names
         return names
 
     def _no_models(self, problem: str) -> None:
         if self._healthy:
-            self._tell("models", f"GET {self._base}/v1/models: {problem}; name them in replicas[].models")
+            self._tell("models", f"GET {api_at(self._base, MODELS_PATH)}: {problem}; name them in replicas[].models")
 
     # ---- formats
 
@@ -163,7 +181,8 @@ class Probe:
     async def _get(self, path: str, seconds: float) -> Answer:
         limits = self._limits
         return await ask(
-            self._http, self._base + path, key=self._key, seconds=seconds, bytes_max=limits.bytes_max, connect_seconds=limits.period_seconds
+            self._http, api_at(self._base, path), key=self._key, seconds=seconds, bytes_max=limits.bytes_max,
+            connect_seconds=limits.period_seconds,
         )  # fmt: skip
 
     async def _get_url(self, url: str) -> Answer:
@@ -173,7 +192,7 @@ class Probe:
 
     async def _ask_for(self, method: Literal["GET", "POST"], path: str, seconds: float) -> Answer:
         return await ask(
-            self._http, self._base + path, key=self._key, seconds=seconds, bytes_max=self._limits.bytes_max, method=method
+            self._http, api_at(self._base, path), key=self._key, seconds=seconds, bytes_max=self._limits.bytes_max, method=method
         )  # fmt: skip
 
     def _tell(self, topic: Literal["health", "load", "models", "formats"], problem: str) -> None:

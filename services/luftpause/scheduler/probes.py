@@ -58,6 +58,12 @@ class Prober:
         if replica in self._loops:
             self._loops[replica][1].wanted.set()
 
+    def doubt(self, replica: str = "") -> None:
+        """Ask what it serves, or what all do."""
+        for name, (_config, probe, _task) in self._loops.items():
+            if replica in {"", name}:
+                probe.doubt()
+
     async def close(self) -> None:
         tasks = [*self._ending, *(task for _config, _probe, task in self._loops.values())]
         self._loops.clear()

@@ -412,6 +412,29 @@ async def test_bad_requests_are_told_what_is_wrong_and_where(body: bytes, header
         assert (await client.ask(post(b"{}"))).status == 400, "the connection goes on"
 
 
+TWICE = post().replace(b"\r\n\r\n", b"\r\nX-LUFTPAUSE-RUN-ID: a\r\nx-luftpause-run-id: %b\r\n\r\n", 1)
+
+
+async def test_a_header_that_says_two_things_is_refused_and_one_that_only_came_twice_is_not() -> None:
+    async with raw_engine(answers) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url))
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            refused = await client.ask(TWICE % b"b")
+            assert (refused.status, refused.error["code"]) == (400, "header_twice")
+            assert "x-luftpause-run-id" in refused.error["message"]
+            assert not scheduler.asks
+            assert (await client.ask(TWICE % b"a")).headers["x-luftpause-run-id"] == "a"
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"])
+async def test_a_byte_order_mark_before_a_body_is_passed_over(path: str) -> None:
+    async with raw_engine(answers) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url), decide=lambda it, ask: it.place(ask.turn, "a", priority=3))
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            assert (await client.ask(post(b"\xef\xbb\xbf" + BODY, path=path))).status == 200
+    assert json.loads(engine.talks[0].body) == json.loads(BODY) | {"priority": 3}
+
+
 async def test_an_http_1_0_client_gets_a_plain_body_and_a_close() -> None:
     async with raw_engine(streams) as engine:
         scheduler = FakeScheduler(replica("a", engine.url))

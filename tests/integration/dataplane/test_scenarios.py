@@ -143,6 +143,25 @@ async def test_half_characters_pass_as_they_are(message: bytes) -> None:
     assert scheduler.told() == ["ask", "started", "first_token", "tool_calls_seen", "finished"]
 
 
+@pytest.mark.parametrize(
+    ("base", "target"),
+    [
+        ("/api/paas/v4", b"/api/paas/v4/chat/completions?a=/v1"),
+        ("/v1beta/openai/", b"/v1beta/openai/chat/completions?a=/v1"),
+        ("/api/v", b"/api/v/v1/chat/completions?a=/v1"),
+    ],
+)
+async def test_a_base_url_with_a_version_of_its_own_needs_no_v1(base: str, target: bytes) -> None:
+    async def behave(talk: Talk) -> None:
+        await talk.send(json_answer(GOOD))
+
+    async with raw_engine(behave) as engine:
+        scheduler = FakeScheduler(replica("a", engine.url + base))
+        async with running_plane(scheduler) as plane, client_of(plane) as client:
+            assert (await client.ask(post(path="/v1/chat/completions?a=/v1"))).status == 200
+    assert engine.talks[0].head.startswith(b"POST " + target + b" HTTP/1.1\r\n")
+
+
 @pytest.mark.parametrize("base", ["", "/", "/v1", "/v1/", "/some/prefix", "/some/prefix/", "/some/prefix/v1", "/some/prefix/v1/"])
 async def test_v1_stands_in_the_path_once_however_the_base_url_is_written(base: str) -> None:
     """R06."""

@@ -7,10 +7,11 @@ from collections.abc import AsyncGenerator, Callable
 
 import pytest
 
+from luftpause.kit.clock import Clock, monotonic
 from luftpause.kit.config import ReplicaConfig
 from luftpause.scheduler.core.events import Load, ProbeOutcome, ReplicaProbed
 from luftpause.scheduler.formats import PATHS
-from luftpause.scheduler.probe import MODELS_MAX
+from luftpause.scheduler.probe import DOUBT_SECONDS, MODELS_MAX
 from luftpause.scheduler.probes import Prober
 from tests.integration.scheduler.engines import VLLM, Engine, Page, after, engine, never, packed
 from tests.support.ports import a_refusing_port
@@ -38,7 +39,12 @@ class Found:
 
 @contextlib.asynccontextmanager
 async def probing(
-    *replicas: ReplicaConfig, period: float = 60, again: bool = False, bytes_max: int = 8 << 20, env: dict[str, str] | None = None
+    *replicas: ReplicaConfig,
+    period: float = 60,
+    again: bool = False,
+    bytes_max: int = 8 << 20,
+    env: dict[str, str] | None = None,
+    clock: Clock = monotonic,
 ) -> AsyncGenerator[tuple[Prober, Found]]:
     """With `again` each probe asks for the next: quick probes, but with the patience of a long period."""
     found = Found()
@@ -48,7 +54,7 @@ async def probing(
         if again:
             prober.now(event.replica)
 
-    prober = Prober(post, period_seconds=period, bytes_max=bytes_max, env=env or {})
+    prober = Prober(post, period_seconds=period, bytes_max=bytes_max, clock=clock, env=env or {})
     prober.watch(replicas)
     try:
         yield prober, found
@@ -299,6 +305,37 @@ async def test_models_that_can_not_be_read_are_asked_again_and_complained_of_onc
         assert sum("/v1/models" in record.getMessage() for record in caplog.records) == 1
         vllm.pages["/v1/models"] = (200, b'{"data":[{"id":"m"}]}')
         assert (await found.until(lambda event: event.models is not None)).models == ("m",)
+
+
+@pytest.mark.parametrize(
+    ("page", "models"),
+    [
+        (b'[{"id":"m"},{"id":"n"}]', ("m", "n")),
+        (b'\xef\xbb\xbf{"data":[{"id":"m"}]}', ("m",)),
+        (b'{"data":[{"id":"m"},{"id":null},{"name":"x"},{"id":5},{"id":"n","parent":"m"}]}', ("m", "n")),
+        (b'{"data":[]}', ()),
+    ],
+)
+async def test_lists_of_models_in_the_forms_that_servers_give_them(page: bytes, models: tuple[str, ...]):
+    async with engine(models=(200, page)) as vllm, probing(replica(vllm.url)) as (_, found):
+        assert (await found.next()).models == models
+
+
+async def test_models_in_doubt_are_asked_at_once_but_not_in_a_storm():
+    now = [1000.0]
+    async with engine() as vllm, probing(replica(vllm.url), clock=lambda: now[0]) as (prober, found):
+        assert (await found.next()).models == ("m",)
+        vllm.pages["/v1/models"] = (200, b'{"data":[{"id":"m"},{"id":"adapter"}]}')
+        prober.doubt("a")  # it was only just asked
+        now[0] += DOUBT_SECONDS
+        prober.doubt("other")
+        prober.doubt("a")
+        prober.doubt("a")
+        assert (await found.next()).models == ("m", "adapter")
+        prober.doubt()
+        prober.now("a")
+        assert (await found.next()).models is None
+        assert vllm.hits["/v1/models"] == 2
 
 
 async def test_no_replica_serves_more_models_than_a_page_can_show():

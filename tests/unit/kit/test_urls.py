@@ -3,7 +3,7 @@
 import pytest
 
 from luftpause.kit.errors import ConfigError
-from luftpause.kit.urls import base_url, host_of, listening_host
+from luftpause.kit.urls import api_at, base_url, host_of, listening_host, page_origin, served_host
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,61 @@ def test_a_url_that_cannot_be_a_base_is_a_clear_error(url: str, says: str):
         base_url(url)
     assert says in caught.value.message
     assert "secret" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("url", "chat"),
+    [
+        ("http://e:1", "http://e:1/v1/chat/completions"),
+        ("http://e:1/prefix/v1/", "http://e:1/prefix/v1/chat/completions"),
+        ("https://api.example/api/paas/v4", "https://api.example/api/paas/v4/chat/completions"),
+        ("https://api.example/api/v3/", "https://api.example/api/v3/chat/completions"),
+        ("https://api.example/v1beta/openai/", "https://api.example/v1beta/openai/chat/completions"),
+        ("https://api.example/v1/openai", "https://api.example/v1/openai/chat/completions"),
+        ("https://api.example/xv4", "https://api.example/xv4/v1/chat/completions"),
+        ("https://api.example/openai", "https://api.example/openai/v1/chat/completions"),
+    ],
+)
+def test_a_version_of_its_own_stands_in_the_place_of_v1(url: str, chat: str) -> None:
+    assert api_at(base_url(url), "/v1/chat/completions") == chat
+    assert api_at(base_url(url), "/health") == base_url(url) + "/health"
+
+
+@pytest.mark.parametrize(
+    ("written", "host"),
+    [("gpu", "gpu"), ("GPU:8080", "gpu"), ("[::1]", "[::1]"), ("::1", "[::1]"), ("[::1]:8080", "[::1]"), ("10.0.0.1:80", "10.0.0.1"),
+     ("*", "*")],
+)  # fmt: skip
+def test_a_host_that_is_served_is_what_a_host_header_says(written: str, host: str) -> None:
+    assert served_host(written) == host
+
+
+@pytest.mark.parametrize("written", ["http://gpu", "gpu/x", "*.example", "", "a b", "a@b"])
+def test_a_host_that_no_header_says_is_a_clear_error(written: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        served_host(written)
+    assert "alone" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("written", "origin"),
+    [
+        ("http://localhost:3000", "http://localhost:3000"), ("http://LocalHost:3000/", "http://localhost:3000"), ("null", "null"),
+        ("vscode-webview://abc", "vscode-webview://abc"), ("http://[::1]:3000", "http://[::1]:3000"),
+    ],
+)  # fmt: skip
+def test_an_origin_is_what_browsers_send(written: str, origin: str) -> None:
+    assert page_origin(written) == origin
+
+
+@pytest.mark.parametrize(
+    ("written", "says"), [("*", "every web page"), ("localhost:3000", "scheme"), ("http://a/b", "alone"), ("http://*.a", "alone"),
+     ("", "alone")]
+)  # fmt: skip
+def test_an_origin_that_no_browser_sends_is_a_clear_error(written: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        page_origin(written)
+    assert says in caught.value.message
 
 
 @pytest.mark.parametrize(
