@@ -181,6 +181,7 @@ class Served:
     url: str
     runs: FakeRuns
     tools: FakeTools
+    sessions: LiveSessions
 
     @property
     def mcp(self) -> str:
@@ -203,5 +204,6 @@ async def served(
     gate = Gate(config, tokens, status_origins=config.status_origins or (), metrics_open=metrics_open)
     runs, tools = runs or FakeRuns(), FakeTools()
     sock = serve.listen(config.host, config.port, option="runtime.port")
-    async with serving(config, runs, runs.everything, tools, LiveSessions(config.session_idle_seconds), sock, gate, key, quotas=quotas):
-        yield Served(serve.url_of(sock), runs, tools)
+    sessions = LiveSessions(config.session_idle_seconds)
+    async with serving(config, runs, runs.everything, tools, sessions, sock, gate, key, quotas=quotas):
+        yield Served(serve.url_of(sock), runs, tools, sessions)

@@ -4,9 +4,12 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+import mcp_types as types
+import orjson
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from luftpause.kit.config import RuntimeConfig
@@ -19,6 +22,9 @@ from luftpause.runtime.sse_json import JsonOnly, SseOnly, WithoutCancelled
 PATHS: Final = frozenset({"/mcp", "/mcp/"})
 JSON: Final = "application/json"
 SSE: Final = "text/event-stream"
+VERSION: Final = "mcp-protocol-version"
+KNOWN: Final = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
+BEGINS: Final = "luftpause.begins"  # in the request's scope: it asks for a session, whatever session it shows
 
 
 class Front:
@@ -62,14 +68,14 @@ class Front:
 
     async def _serve_session(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
         """Notes whether the request's session lives; only the SDK knows, and its status tells."""
-        version = headers.get("mcp-protocol-version")
+        version = headers.get(VERSION)
         session = headers.get("mcp-session-id", "") if version is None or version in HANDSHAKE_PROTOCOL_VERSIONS else ""
         name = session_name(session) if session and not principal_of(scope) else ""  # a principal's runs are not its session's
         known = False
 
         async def watched(message: Message) -> None:
             nonlocal known
-            if message["type"] == "http.response.start" and name:
+            if message["type"] == "http.response.start" and name and BEGINS not in scope:
                 if message["status"] == 404 or (scope["method"] == "DELETE" and message["status"] < 300):
                     self._sessions.ended(name)
                 elif message["status"] < 300 and not known:
@@ -95,6 +101,9 @@ class Front:
             await self._post(scope, headers, receive, out if json else SseOnly(out).send)
 
     async def _post(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
+        if refusal := _bad_form(headers):
+            await refusal(scope, receive, send)
+            return
         try:
             body = await request_body.read(receive, self._body_bytes_max)
         except request_body.LeftError:
@@ -103,9 +112,16 @@ class Front:
             message = f"the request is longer than {self._body_bytes_max} bytes; shorten it, or raise runtime.max_body_bytes"
             await error(413, "body_too_long", message, {"connection": "close"})(scope, receive, send)
             return
+        asked = request_body.understood(body)
+        if wrong := asked.wrong or _bad_version(headers, asked):
+            answer = {"jsonrpc": "2.0", "id": None, "error": {"code": types.INVALID_REQUEST, "message": wrong}}
+            await Response(orjson.dumps(answer), 400, media_type=JSON)(scope, receive, send)
+            return
+        if asked.begins:
+            scope[BEGINS] = True
         takes_events = accepts(headers.get("accept", "*/*"))[1]
-        inner = {**scope, "path": "/mcp", "headers": _for_the_sdk(headers, len(body)), TAKES_EVENTS: takes_events}
-        await self._mcp(inner, request_body.replayed(body, receive), send)
+        inner = {**scope, "path": "/mcp", "headers": _for_the_sdk(headers, asked), TAKES_EVENTS: takes_events}
+        await self._mcp(inner, request_body.replayed(asked.body, receive), send)
 
 
 def accepts(header: str) -> tuple[bool, bool]:
@@ -120,11 +136,38 @@ def accepts(header: str) -> tuple[bool, bool]:
     return json, sse
 
 
-def _for_the_sdk(headers: Headers, length: int) -> list[tuple[bytes, bytes]]:
-    """The SDK insists on both forms; what the client doesn't take is turned into what it takes on the way out."""
+def _bad_form(headers: Headers) -> Response | None:
+    """A body that can't be read, whatever is in it."""
+    kind = headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() != JSON:
+        return error(415, "unsupported_media_type", f"content-type must be {JSON}, not `{kind}`")
+    coding = headers.get("content-encoding", "identity").strip().lower()
+    if coding not in {"identity", ""}:
+        return error(415, "unsupported_coding", f"the body must be sent as it is, not in the content-encoding `{coding}`")
+    return None
+
+
+def _bad_version(headers: Headers, asked: request_body.Asked) -> str:
+    """The SDK knows what to say where the message names the version too."""
+    version = headers.get(VERSION, "")
+    if not version or asked.version or version in KNOWN:
+        return ""
+    return f"protocol version `{version}` is not spoken here; there are {', '.join(KNOWN)}"
+
+
+def _for_the_sdk(headers: Headers, asked: request_body.Asked) -> list[tuple[bytes, bytes]]:
+    """The SDK insists on both forms; what the client doesn't take is turned into what it takes on the way out.
+
+    Who asks for a new session may still show one that is over, as clients do after a restart of ours.
+    """
     changed = MutableHeaders(raw=list(headers.raw))
     changed["accept"] = f"{JSON}, {SSE}"
-    changed["content-length"] = str(length)
+    changed["content-type"] = JSON
+    changed["content-length"] = str(len(asked.body))
+    if asked.begins:
+        del changed["mcp-session-id"]
+    if not changed.get(VERSION, "-"):
+        del changed[VERSION]
     return changed.raw
 
 
