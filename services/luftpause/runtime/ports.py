@@ -308,7 +308,10 @@ class ModelClient(Protocol):
 
 
 class ToolSpec(Struct, frozen=True):
-    """An upstream tool. `name` is what engines see (distinct, `^[a-zA-Z0-9_-]{1,64}$`), `original` what its server calls it."""
+    """An upstream tool. `name` is what engines see (distinct, `^[a-zA-Z0-9_-]{1,64}$`), `original` what its server calls it.
+
+    `parameters`: its input schema as engines take it; None: as it is.
+    """
 
     name: str
     server: str
@@ -318,6 +321,7 @@ class ToolSpec(Struct, frozen=True):
     read_only: bool = False
     idempotent: bool = False
     destructive: bool = False
+    parameters: Json | None = None
 
     @property
     def needs_approval(self) -> bool:

@@ -109,3 +109,11 @@ async def test_the_address_of_the_older_transport_is_explained() -> None:
         async with Tools(config) as tools:
             await until(lambda: "405" in tools.servers()[0].error)
             assert "is its url that of a streamable HTTP server" in tools.servers()[0].error
+
+
+async def test_engines_are_told_a_schema_that_they_take() -> None:
+    given = {"type": "object", "properties": {"tags": {"type": "array"}}, "required": None}
+    async with served(answer, tools=[{"name": "look", "inputSchema": given}]) as tools:
+        look = tools.tools()["look"]
+        assert look.input_schema == {"type": "object", "properties": {"tags": {"type": "array"}}}
+        assert look.parameters == {"type": "object", "properties": {"tags": {"type": "array", "items": {}}}}

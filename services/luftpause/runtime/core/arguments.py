@@ -143,4 +143,4 @@ def _cut(text: str) -> str:
 
 
 def _message(tool: ToolSpec, detail: str) -> str:
-    return whole(f"Error: invalid arguments for {tool.name}: {detail}. Expected: {shape(tool.input_schema)}")
+    return whole(f"Error: invalid arguments for {tool.name}: {detail}. Expected: {shape(tool.parameters or tool.input_schema)}")

@@ -59,10 +59,12 @@ def used_ids(run: Run) -> set[str]:
 
 def functions(tools: Iterable[ToolSpec]) -> tuple[Json, ...]:
     """Tools as OpenAI functions."""
-    return tuple(
-        {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}}
-        for tool in tools
-    )
+    return tuple({"type": "function", "function": _function(tool)} for tool in tools)
+
+
+def _function(tool: ToolSpec) -> Json:
+    parameters = tool.input_schema if tool.parameters is None else tool.parameters
+    return {"name": tool.name, "description": tool.description, "parameters": parameters}
 
 
 def _call(asked: AskedCall) -> Json:

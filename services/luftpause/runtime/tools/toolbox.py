@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Final, Self
 
 import mcp_types as types
 
 from luftpause.kit.config import RuntimeConfig
+from luftpause.runtime.core.engine_schema import for_engines, without_nulls
 from luftpause.runtime.ports import Json, ServerState, ToolResult, ToolSpec
 from luftpause.runtime.tools.names import engine_names
 from luftpause.runtime.tools.results import printable
@@ -72,19 +73,15 @@ class Tools:
 
 def _spec(name: str, server: str, tool: types.Tool) -> ToolSpec:
     hints = tool.annotations or types.ToolAnnotations()
+    schema: Json = {"type": "object", "properties": {}, **without_nulls(tool.input_schema)}
     return ToolSpec(
         name=name,
         server=server,
         original=tool.name,
         description=printable(tool.description or tool.title or hints.title or ""),
-        input_schema=_schema(tool.input_schema),
+        input_schema=schema,
+        parameters=for_engines(schema),
         read_only=bool(hints.read_only_hint),
         idempotent=bool(hints.idempotent_hint),
         destructive=bool(hints.destructive_hint),
     )
-
-
-def _schema(schema: Any) -> Json:
-    """Engines want an object schema with properties."""
-    given = cast("Json", schema) if isinstance(schema, dict) else {}
-    return {"type": "object", "properties": {}, **given}
