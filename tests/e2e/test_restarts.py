@@ -26,11 +26,11 @@ async def finished(whole: Stack, tool: str, number: int) -> None:
 async def test_killed_in_the_middle_the_runtime_finishes_all_runs_and_repeats_no_finished_call(tmp_path: Path) -> None:
     async with stack(tmp_path, tools=["--lookup-seconds", "0.5"]) as whole:
         async with subagents.connect(whole.mcp, caller="test") as client:
-            handles = [await client.spawn(f"Write down fact {i}. [calls=6 tool=lookup,record]", maxToolCalls=8) for i in range(AGENTS)]
+            handles = [await client.spawn(f"Write down fact {i}. [calls=8 tool=lookup,record]", maxToolCalls=10) for i in range(AGENTS)]
             await finished(whole, "record", AGENTS)
             await whole.kill("runtime")
         before = await whole.tool_counts()
-        assert before["finished"]["record"] < 3 * AGENTS, "killed too late: nothing was left to do"
+        assert before["finished"]["record"] < 4 * AGENTS, "killed too late: nothing was left to do"
         await whole.start("runtime")
         async with subagents.connect(whole.mcp, caller="test") as client:
             runs = await client.wait(handles, seconds_max=90, progress=lambda *_: None)

@@ -33,6 +33,14 @@ async def scrape(whole: Cluster, accept: str = "") -> Page:
     return Page(answer.text, openmetrics=openmetrics)
 
 
+async def rest(whole: Cluster) -> Page:
+    """Of a moment in which no sign of life or probe has just come."""
+    async with asyncio.timeout(60):
+        while (page := await scrape(whole)).sum("luftpause_scheduler_inbox_events"):
+            pass
+    return page
+
+
 def agent(whole: Cluster, number: int) -> Agent:
     turn_class = "batch" if number % 3 == 0 else "interactive"
     headers = {"x-luftpause-class": turn_class, "x-luftpause-caller": f"caller-{number}"}
@@ -65,7 +73,7 @@ async def test_what_agents_saw_is_what_metrics_and_status_count(tmp_path: Path) 
                 await asyncio.wait({work}, timeout=SCRAPE_SECONDS)
             await work
         quiet = await whole.quiet()
-        pages.append(last := await scrape(whole))
+        pages.append(last := await rest(whole))
         await heads(whole)
         usage = (await whole.http.post(whole.url() + "/chat/completions", json=ONE)).raise_for_status().json()["usage"]
         await whole.quiet()

@@ -164,9 +164,12 @@ def test_every_task_that_the_readme_or_ci_runs_exists() -> None:
     assert {"test", "lint", "types"} <= named <= tasks
 
 
-def test_ci_runs_the_readmes_test_command_last() -> None:
+def test_ci_runs_the_readmes_test_command_last_and_ends_as_it_did() -> None:
     lines = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
-    assert lines[-1] == commands_of_the_readme()[1]
+    steps = [number for number, line in enumerate(lines) if line.startswith("step ")]
+    command = commands_of_the_readme()[1]
+    assert [line for line in lines[steps[-1] :] if line.startswith(command)] == [f"{command} || tests=$?"]
+    assert lines[-1] == 'exit "$tests"'
 
 
 def test_every_luftpause_command_in_the_readme_exists() -> None:

@@ -57,7 +57,7 @@ async def crash(*, kills: int, runs: int, seed: int, told: Callable[[int], None]
         serving = processes.Process(target=_tools, args=(options, announced), daemon=True)
         serving.start()
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while not announced.exists():  # noqa: ASYNC110  (a file has no event)
                     await asyncio.sleep(0.01)
             mcp: str = orjson.loads(announced.read_bytes())["mcp"]

@@ -11,6 +11,7 @@ from luftpause.kit.config import RuntimeConfig
 from luftpause.runtime.model_client import DataplaneClient, retry_after
 from luftpause.runtime.model_stream import EVENT_BYTES_MAX
 from luftpause.runtime.ports import ModelAnswer, ModelTurn, ServiceClass, TurnError
+from tests.support.ports import a_refusing_port
 from tests.support.raw_http import RawServer, answering, chunked, head, stream
 
 TEXT = '{"choices":[{"index":0,"delta":{"content":"hi"}}]}'
@@ -198,8 +199,7 @@ def test_retry_after_as_a_date():
 
 
 async def test_a_dataplane_that_is_not_there_is_named_and_may_be_retried():
-    async with answering(b"") as raw:
-        url = raw.url
+    url = f"http://127.0.0.1:{a_refusing_port()}"
     async with DataplaneClient(RuntimeConfig(dataplane=url)) as client:
         with pytest.raises(TurnError, match=f"the dataplane at {url} can't be reached") as error:
             await client.ask(turn())

@@ -25,6 +25,7 @@ from luftpause.scheduler.host import EVENTS_PER_TURN, CoreFailedError, Host
 from luftpause.scheduler.outbox import Outbox
 from luftpause.scheduler.rates import Rate
 from luftpause.scheduler.translate import Announced, Replicas
+from tests.support.virtual_time import virtual_time
 
 HELD = Held("dp", "t", 1, "r", HoldReason.CAPPED)
 PLACE = Place("dp", "t", 1, "r", "a", 1)
@@ -379,6 +380,7 @@ def test_events_per_second_are_those_of_the_last_ten_seconds():
     assert rate.per_second() == 0
 
 
+@virtual_time
 async def test_what_nobody_waits_for_is_handled_within_milliseconds_or_with_the_next_event():
     world = World()
     running = asyncio.create_task(world.host.run())
@@ -402,6 +404,7 @@ async def test_what_nobody_waits_for_is_handled_within_milliseconds_or_with_the_
         await asyncio.gather(running, return_exceptions=True)
 
 
+@virtual_time
 async def test_an_earlier_wake_up_moves_the_timer_forward():
     world = World()
     running = asyncio.create_task(world.host.run())
