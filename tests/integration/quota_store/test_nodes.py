@@ -11,6 +11,7 @@ from luftpause.scheduler.governor.store.port import Waiting
 from luftpause.scheduler.governor.store.redis_store import RedisStore
 from luftpause.scheduler.quota.decisions import Grant
 from luftpause.scheduler.quota.events import TargetEnabled
+from luftpause.scheduler.quota.model import Share
 from luftpause.scheduler.quota.samples import Sample
 from luftpause.scheduler.quota.specs import TargetSpec
 from tests.support.quota_node import TARGET, eventually, node, one_window
@@ -127,6 +128,29 @@ async def test_background_leaves_what_p0_is_forecast_to_want_on_another_node(red
         assert sum(one.done() for one in low) <= 42
         for _ in range(50):
             await b.reserve()
+
+
+async def test_what_the_owner_of_a_reservation_wants_on_one_node_is_left_to_it_on_the_other(redis: RedisServer, prefix: str) -> None:
+    """The owner calls on `b` alone, the others on `a` alone; a third node tells of it what it has heard itself: nothing."""
+    spec = replace(one_window(100), reservations=(("b", 0.4),))
+    async with (
+        node("a", store(redis, prefix), spec) as a,
+        node("b", store(redis, prefix), spec) as b,
+        node("c", store(redis, prefix), spec) as c,
+    ):
+        for _ in range(20):  # in ten minutes, so 120 in the hour: more than its 40
+            b.release(await b.reserve(1))
+        b.report(await b.reserve(1))
+        for one in (a, c):
+            one.release(await one.reserve(1))
+        share = lambda: a.governor.state.targets[TARGET].scopes["core"].shares.get("b", Share())  # noqa: E731
+        await eventually("the other node knows", lambda: share().demand_elsewhere[1] > 19 and share().used_elsewhere == 1)
+        low = [a.ask(1) for _ in range(80)]
+        await eventually("what is left is the owner's", lambda: sum(one.done() for one in low) == 60)
+        await asyncio.sleep(0.6)  # two more beats: nobody grants more
+        assert sum(one.done() for one in low) == 60
+        for _ in range(39):
+            await b.reserve(1)
 
 
 async def test_reports_of_all_nodes_count_in_one_ledger(redis: RedisServer, prefix: str) -> None:

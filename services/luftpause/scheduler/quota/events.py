@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from luftpause.scheduler.quota.headers import LimitKind
-from luftpause.scheduler.quota.model import Cost, Demand
+from luftpause.scheduler.quota.model import Cost, Demand, Owned
 from luftpause.scheduler.quota.samples import Sample
 from luftpause.scheduler.quota.specs import TargetSpec
 
@@ -149,7 +149,7 @@ class LeaseLost(Happened, frozen=True, gc=False):
 class ScopeShared(Struct, frozen=True, gc=False):
     """
     The ledger of all nodes. `out`: units of all leases; `reset_seconds`: -1 is not known; `wanted`: decaying sums of what each class wants
-    on other nodes.
+    on other nodes, `owned`: what owners of reservations have used and want there.
     """
 
     name: str
@@ -158,6 +158,7 @@ class ScopeShared(Struct, frozen=True, gc=False):
     out: float
     reset_seconds: float
     wanted: Demand = (0.0, 0.0, 0.0)
+    owned: tuple[Owned, ...] = ()
 
 
 class LedgerTold(Happened, frozen=True, gc=False):

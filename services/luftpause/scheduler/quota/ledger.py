@@ -49,7 +49,9 @@ def roll(scope: Scope, now: float) -> Scope:
 
 def _unused(scope: Scope) -> "Map[str, Share]":
     """In a window that begins no owner of a share has used anything."""
-    return Map({owner: replace(share, used=0.0) for owner, share in scope.shares.items()}) if scope.shares else scope.shares
+    if not scope.shares:
+        return scope.shares
+    return Map({owner: replace(share, used=0.0, used_elsewhere=0.0) for owner, share in scope.shares.items()})
 
 
 def capacity(scope: Scope) -> float:

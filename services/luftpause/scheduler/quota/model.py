@@ -84,12 +84,27 @@ STANDING = frozenset({Mode.OPEN, Mode.HALF_OPEN, Mode.DISABLED})  # waiting then
 
 
 class Share(Struct, frozen=True, gc=False):
-    """What the owner of a reservation has used, and decaying sums of what it wanted, per class."""
+    """
+    What the owner of a reservation has used, and decaying sums of what it wanted, per class.
+
+    `…elsewhere`: the same of the other nodes that share the ledger, as of `elsewhere_at`.
+    """
 
     used: float = 0.0
     used_at: float = 0.0
     demand: Demand = (0.0, 0.0, 0.0)
     demand_at: float = 0.0
+    used_elsewhere: float = 0.0
+    demand_elsewhere: Demand = (0.0, 0.0, 0.0)
+    elsewhere_at: float = 0.0
+
+
+class Owned(Struct, frozen=True, gc=False):
+    """What one node tells others of a `Share`: its own figures as of now."""
+
+    caller: str
+    used: float
+    demand: Demand
 
 
 class Scope(Struct, frozen=True, gc=False):

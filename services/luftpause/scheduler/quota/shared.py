@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from luftpause.scheduler.quota import breaker, enabling, ledger, rates
+from luftpause.scheduler.quota import breaker, enabling, ledger, rates, shares
 from luftpause.scheduler.quota.admission import PACED_SECONDS_MAX, RANK_PROMOTED, UNASKED
 from luftpause.scheduler.quota.decisions import Stale
 from luftpause.scheduler.quota.draft import Draft, end_lease, join, spent
@@ -94,6 +94,7 @@ def _shared(d: Draft, scope: Scope, one: ScopeShared, pending: Iterable[Lease]) 
     remaining = one.remaining - one.out + max(0.0, known)
     told_at = d.now if one.limit != scope.limit else scope.told_at
     at = d.now if scope.spec.kind == "bucket" or abs(remaining - scope.remaining) > ledger.NEAR else scope.at
+    scope = shares.told(scope, d.spec.reservations, one.owned, d.now)
     return replace(
         scope, limit=one.limit, remaining=remaining, at=at, told_at=told_at, reset_at=reset_at, elsewhere=one.wanted, elsewhere_at=d.now
     )  # fmt: skip

@@ -6,10 +6,11 @@ is not entitled takes that.
 
 from collections.abc import Iterable
 
+from immutables import Map
 from msgspec.structs import replace
 
 from luftpause.scheduler.quota import ledger
-from luftpause.scheduler.quota.model import Scope, Settings, Share
+from luftpause.scheduler.quota.model import Owned, Scope, Settings, Share
 
 NO_SHARE = Share()
 Reservations = tuple[tuple[str, float], ...]
@@ -21,14 +22,26 @@ def share_of(reservations: Reservations, caller: str) -> float:
 
 
 def used(scope: Scope, owner: str, now: float) -> float:
-    """Units: of a fixed window since it began; of a bucket a decaying sum over its window, which stands at the rate times the window."""
+    """
+    Units, on all nodes: of a fixed window since it began; of a bucket a decaying sum over its window, which stands at the rate times the
+    window.
+    """
     share = scope.shares.get(owner, NO_SHARE)
-    return share.used if scope.spec.kind == "fixed" else ledger.decayed(share.used, share.used_at, now, scope.spec.window_seconds)
+    return _used_here(scope, share, now) + _faded(scope, share.used_elsewhere, share.elsewhere_at, now)
+
+
+def _used_here(scope: Scope, share: Share, now: float) -> float:
+    return _faded(scope, share.used, share.used_at, now)
+
+
+def _faded(scope: Scope, units: float, since: float, now: float) -> float:
+    return units if scope.spec.kind == "fixed" else ledger.decayed(units, since, now, scope.spec.window_seconds)
 
 
 def took(scope: Scope, owner: str, units: float, now: float) -> Scope:
     """With so many units more in the owner's account, or less."""
-    share = replace(scope.shares.get(owner, NO_SHARE), used=max(0.0, used(scope, owner, now) + units), used_at=now)
+    share = scope.shares.get(owner, NO_SHARE)
+    share = replace(share, used=max(0.0, _used_here(scope, share, now) + units), used_at=now)
     return replace(scope, shares=scope.shares.set(owner, share))
 
 
@@ -61,5 +74,38 @@ def _needed(scope: Scope, owner: str, part: float, classes: Iterable[int], now: 
     rest = max(0.0, part * scope.limit - used(scope, owner, now))
     most = rest if fixed else min(rest, part * scope.limit * seconds / scope.spec.window_seconds)
     fade = ledger.forecast_seconds(scope)
-    rate = sum(ledger.decayed(share.demand[rank], share.demand_at, now, fade) for rank in classes) / fade
+    here, there = ledger.decayed(1.0, share.demand_at, now, fade), ledger.decayed(1.0, share.elsewhere_at, now, fade)
+    rate = sum(share.demand[rank] * here + share.demand_elsewhere[rank] * there for rank in classes) / fade
     return min(most, rate * seconds)
+
+
+# ---- over nodes -------------------------------------------------------------------------------------------------
+
+
+def owned(scope: Scope, reservations: Reservations, now: float) -> tuple[Owned, ...]:
+    """What other nodes have to know of the owners' calls on this one, as of now."""
+    if not scope.shares or scope.spec.kind == "concurrent":
+        return ()
+    scope, found = ledger.roll(scope, now), list[Owned]()
+    for owner, _ in reservations:
+        share = scope.shares.get(owner)
+        if share is not None:
+            p0, p1, p2 = share.demand
+            fade = ledger.decayed(1.0, share.demand_at, now, ledger.forecast_seconds(scope))
+            found.append(Owned(owner, _used_here(scope, share, now), (p0 * fade, p1 * fade, p2 * fade)))
+    return tuple(found)
+
+
+def told(scope: Scope, reservations: Reservations, others: Iterable[Owned], now: float) -> Scope:
+    """With what owners have used and want on the other nodes; of whom nothing is told, nothing."""
+    known = {one.caller: one for one in others}
+    if not known and not scope.shares:
+        return scope
+    found = dict(scope.shares)
+    for owner, _ in reservations:
+        one = known.get(owner)
+        if one is not None or owner in found:
+            used_there, demand = (one.used, one.demand) if one is not None else (0.0, NO_SHARE.demand)
+            share = found.get(owner, NO_SHARE)
+            found[owner] = replace(share, used_elsewhere=used_there, demand_elsewhere=demand, elsewhere_at=now)
+    return replace(scope, shares=Map(found))

@@ -18,6 +18,7 @@ from luftpause.scheduler.quota.model import Breaker, Cascade, Lease, Scope, Shar
 from luftpause.scheduler.quota.specs import TargetSpec
 
 VERSION: Final = 2
+SHARE_TIMES: Final = ("used_at", "demand_at", "elsewhere_at")
 SCOPE_TIMES: Final = ("at", "reset_at", "sample_at", "told_at", "blocked_until", "burn_at", "demand_at", "elsewhere_at")
 BREAKER_TIMES: Final = (
     "open_until", "told_until", "episode_at", "limited_at", "level_at", "trend_at", "tokens_at", "clean_at", "sent_at", "risen_at",
@@ -154,7 +155,7 @@ def _moved(one: T, fields: tuple[str, ...], by: float) -> T:
 
 def _scope_moved(scope: Scope, by: float) -> Scope:
     p0, p1, p2 = scope.paced
-    shares = {owner: _moved(share, ("used_at", "demand_at"), by) for owner, share in scope.shares.items()}
+    shares = {owner: _moved(share, SHARE_TIMES, by) for owner, share in scope.shares.items()}
     return replace(_moved(scope, SCOPE_TIMES, by), paced=(p0 + by, p1 + by, p2 + by), shares=Map(shares))
 
 

@@ -2,7 +2,16 @@
 
 from luftpause.scheduler.quota import ledger, shares
 from luftpause.scheduler.quota.decisions import Decision
-from luftpause.scheduler.quota.events import LeaseReleased, LimitsObserved, QuotaWanted, QuotaWithdrawn, TargetConfigured
+from luftpause.scheduler.quota.events import (
+    LeaseReleased,
+    LedgerTold,
+    LimitsObserved,
+    QuotaWanted,
+    QuotaWithdrawn,
+    ScopeShared,
+    TargetConfigured,
+)
+from luftpause.scheduler.quota.model import Owned
 from luftpause.scheduler.quota.samples import Sample
 from luftpause.scheduler.quota.specs import ScopeSpec, TargetSpec
 from tests.unit.scheduler.quota.test_core import Desk
@@ -143,3 +152,47 @@ def test_other_reservations_hold_for_who_waits_already() -> None:
     assert office.want("waits", 1, caller="riker") == []
     told = office.send(TargetConfigured(0.0, TargetSpec("t", (HOUR,), reservations=(("riker", 0.5),))))
     assert office.granted(told) == ["waits"]
+
+
+# ---- over nodes that share a ledger
+
+
+def elsewhere(office: Office, *owned: Owned, remaining: float = 100.0) -> None:
+    """Another node tells this of the limit that both share."""
+    office.send(LedgerTold(office.now, "t", (ScopeShared("req", 100.0, remaining, 0.0, 3_600.0 - office.now, owned=owned),)))
+
+
+def test_what_owners_want_on_other_nodes_is_left_to_them_here() -> None:
+    office = Office(HOUR)
+    elsewhere(office, Owned("picard", 0.0, (0.0, 600.0, 0.0)), Owned("data", 0.0, (0.0, 600.0, 0.0)))  # one a second, each
+    assert office.ask("riker", 100) == 30
+    elsewhere(office, remaining=70.0)
+    assert office.ask("riker", 100) == 70, "nobody tells of them any more"
+
+
+def test_what_an_owner_has_used_on_other_nodes_is_no_longer_kept_for_it_here() -> None:
+    office = Office(HOUR)
+    office.still(picard=1.0)
+    elsewhere(office, Owned("picard", 25.0, (0.0, 0.0, 0.0)), remaining=75.0)
+    assert office.ask("riker", 100) == 60, "15 of its 40 are left"
+    assert shares.is_entitled(office.scope("req"), office.target.spec.reservations, "picard", 15.0, office.now)
+    assert not shares.is_entitled(office.scope("req"), office.target.spec.reservations, "picard", 16.0, office.now)
+    office.until(3_600.0)
+    assert shares.used(ledger.roll(office.scope("req"), office.now), "picard", office.now) == 0, "a new window"
+
+
+def test_a_node_tells_its_own_part_only() -> None:
+    office = Office(HOUR)
+    assert shares.owned(office.scope("req"), office.target.spec.reservations, 0.0) == ()
+    elsewhere(office, Owned("picard", 25.0, (0.0, 7.0, 0.0)), Owned("nobody configured here", 9.0, (9.0, 9.0, 9.0)))
+    office.ask("picard", 3)
+    assert shares.owned(office.scope("req"), office.target.spec.reservations, 0.0) == (Owned("picard", 3.0, (0.0, 3.0, 0.0)),)
+    assert set(office.scope("req").shares) == {"picard"}
+    assert shares.owned(office.scope("req"), office.target.spec.reservations, 3_600.0)[0].used == 0, "its window is over"
+
+
+def test_what_was_used_elsewhere_of_a_bucket_fades() -> None:
+    office = Office(BUCKET)
+    office.send(LedgerTold(0.0, "t", (ScopeShared("tok", 600.0, 600.0, 0.0, -1.0, owned=(Owned("picard", 240.0, (0.0, 0.0, 0.0)),)),)))
+    assert shares.used(office.scope("tok"), "picard", 0.0) == 240
+    assert 80 < shares.used(office.scope("tok"), "picard", 60.0) < 100

@@ -6,7 +6,7 @@ from math import inf, isnan
 from msgspec.structs import replace
 
 from luftpause.scheduler.governor.store.port import Answer, Counts, Left, Penalty, Report, Rules, SampleTold, ScopeAsked
-from luftpause.scheduler.quota import breaker, ledger
+from luftpause.scheduler.quota import breaker, ledger, shares
 from luftpause.scheduler.quota.events import AnswerReported, LedgerTold, LimitsObserved, ScopeShared
 from luftpause.scheduler.quota.headers import LimitKind
 from luftpause.scheduler.quota.model import CLASSES, Cost, Lease, Scope, Settings, Target
@@ -45,6 +45,7 @@ def scopes_of(target: Target, settings: Settings, now: float, lease: Lease | Non
             cost=(units := cost.get(name, 0.0)),
             headroom=ledger.headroom(scope, rank, now, settings) if units else 0.0,
             wanted=ledger.wanted_here(scope, now),
+            owned=shares.owned(scope, target.spec.reservations, now),
         )
         for name, scope in target.scopes.items()
     )
@@ -131,7 +132,7 @@ def told_of(
         now,
         target,
         tuple(
-            ScopeShared(one.name, one.limit, one.remaining, one.out - spare.get(one.name, 0.0), one.reset_seconds, one.wanted)
+            ScopeShared(one.name, one.limit, one.remaining, one.out - spare.get(one.name, 0.0), one.reset_seconds, one.wanted, one.owned)
             for one in answer.scopes
         ),
         blocked_seconds=answer.blocked_seconds if answer.blocked_seconds < FOREVER_SECONDS else inf,

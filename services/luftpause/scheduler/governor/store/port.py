@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from luftpause.scheduler.quota.model import Demand
+from luftpause.scheduler.quota.model import Demand, Owned
 
 Counts = tuple[int, int, int]  # of P0, P1, P2
 
@@ -31,7 +31,7 @@ class Named(Struct, frozen=True, gc=False):
 class ScopeAsked(Struct, frozen=True, gc=False):
     """
     A limit as the node has it configured; `cost`: what the call takes of it; `headroom`: what its class leaves to better ones. `wanted`:
-    the decaying sums of what each class wants of it on this node.
+    the decaying sums of what each class wants of it on this node; `owned`: the same of owners of reservations, and what they have used.
     """
 
     name: str
@@ -42,6 +42,7 @@ class ScopeAsked(Struct, frozen=True, gc=False):
     cost: float = 0.0
     headroom: float = 0.0
     wanted: Demand = (0.0, 0.0, 0.0)
+    owned: tuple[Owned, ...] = ()
 
 
 class Rules(Struct, frozen=True, gc=False):
@@ -188,7 +189,7 @@ Asked = Reserve | Report | Renew | Release | Waiting | Enable | Restore
 
 
 class ScopeTold(Struct, frozen=True, gc=False):
-    """The shared ledger of a scope. `out`: units of all leases of all nodes; `wanted`: as `ScopeAsked`'s, of all other nodes."""
+    """The shared ledger of a scope. `out`: units of all leases of all nodes; `wanted`, `owned`: as `ScopeAsked`'s, of all other nodes."""
 
     name: str
     limit: float
@@ -196,6 +197,7 @@ class ScopeTold(Struct, frozen=True, gc=False):
     out: float
     reset_seconds: float = -1.0
     wanted: Demand = (0.0, 0.0, 0.0)
+    owned: tuple[Owned, ...] = ()
 
 
 class Answer(Struct, frozen=True, gc=False, kw_only=True):

@@ -274,12 +274,36 @@ end
 -- ---- the answer
 
 local elsewhere = {} -- per scope and class: decaying sums of what is wanted on other nodes
+local owners = {} -- per scope and owner of a reservation: what it has used there, and the same sums
 
 local function waits(counts, seconds)
-  local wanted = {}
-  for _, told in ipairs(ask.scopes) do wanted[told.name] = told.wanted end
-  local one = {counts = counts, until_ = now + seconds, alive = now + ALIVE_SECONDS, wanted = wanted, at = now}
+  local wanted, owned = {}, {}
+  for _, told in ipairs(ask.scopes) do
+    wanted[told.name] = told.wanted
+    if told.owned and #told.owned > 0 then owned[told.name] = told.owned end
+  end
+  local one = {counts = counts, until_ = now + seconds, alive = now + ALIVE_SECONDS, wanted = wanted, owned = owned, at = now}
   redis.call('HSET', WAITING, ask.node, cmsgpack.pack(one))
+end
+
+local function owners_heard(told, list, at, fade)
+  local scope = scope_of(told.name)
+  local old = told.kind == 'fixed' and (not scope or scope.reset_at == INF or at < scope.reset_at - scope.window)
+  local left = old and 0 or (told.kind == 'fixed' and 1 or math.exp((at - now) / told.window))
+  local sums = owners[told.name] or {}
+  for _, share in ipairs(list) do
+    local sum = sums[share.caller] or {caller = share.caller, used = 0, demand = {0, 0, 0}}
+    sum.used = sum.used + share.used * left
+    for class = 1, 3 do sum.demand[class] = sum.demand[class] + share.demand[class] * fade end
+    sums[share.caller] = sum
+  end
+  owners[told.name] = sums
+end
+
+local function owned_elsewhere(name)
+  local list = {}
+  for _, sum in pairs(owners[name] or {}) do list[#list + 1] = sum end
+  return list
 end
 
 local function heard(one) -- what a node wanted goes on counting when it is idle, as it does there
@@ -291,6 +315,8 @@ local function heard(one) -- what a node wanted goes on counting when it is idle
       local sum = elsewhere[told.name] or {0, 0, 0}
       for class = 1, 3 do sum[class] = sum[class] + wanted[class] * fade end
       elsewhere[told.name] = sum
+      local list = one.owned and one.owned[told.name]
+      if list then owners_heard(told, list, one.at, fade) end
     end
   end
 end
@@ -298,7 +324,7 @@ end
 local function nodes()
   local count, better, mine = 0, {0, 0, 0}, nil
   local all = redis.call('HGETALL', WAITING)
-  elsewhere = {}
+  elsewhere, owners = {}, {}
   for at = 1, #all, 2 do
     local one = cmsgpack.unpack(all[at + 1])
     if all[at] == ask.node then mine = one else heard(one) end
@@ -330,7 +356,7 @@ local function reply(out)
     local scope = scope_of(told.name)
     if scope then
       view[#view + 1] = {name = told.name, limit = scope.limit, remaining = scope.remaining, out = scope.out,
-        wanted = elsewhere[told.name] or {0, 0, 0}, reset_seconds = scope.reset_at < INF and math.max(0, scope.reset_at - now) or -1}
+        wanted = elsewhere[told.name] or {0, 0, 0}, owned = owned_elsewhere(told.name), reset_seconds = scope.reset_at < INF and math.max(0, scope.reset_at - now) or -1}
     end
   end
   local standing = breaker.mode == 'open' or breaker.mode == 'disabled'
