@@ -18,6 +18,7 @@ from luftpause.scheduler.core import (
     guard_flights,
     guard_learn,
     guard_order,
+    guard_pauses,
     guard_shadow,
     policies,
 )
@@ -30,6 +31,7 @@ from luftpause_bench.sim.mutations import Change
 from tests.properties import guard_promises as promises
 from tests.unit.scheduler.core import test_guard as rules
 from tests.unit.scheduler.core import test_guard_family as families
+from tests.unit.scheduler.core import test_guard_pauses as pause_rules
 
 Test = Callable[[], object]
 
@@ -190,6 +192,12 @@ MUTANTS: Final = {
     "all pauses are worth it": GuardMutant("rule A", _instead(guard_learn, "HYSTERESIS", 1e9), partial(
         rules.test_a_pause_is_worth_its_place_while_it_is_shorter_than_a_refill_with_some_hysteresis, 13.0, True, False)),
     "no hysteresis": GuardMutant("rule A", _instead(guard_learn, "HYSTERESIS", 1.0), worth),
+    "batch leaves no room": GuardMutant("spare", _instead(guard, "_spare", lambda *_: 0.0),
+        rules.test_new_batch_runs_leave_room_for_an_interactive_one_while_such_runs_come),
+    "room is left for ever": GuardMutant("spare", _instead(guard, "INTERACTIVE_SECONDS", 1e9),
+        rules.test_new_batch_runs_leave_room_for_an_interactive_one_while_such_runs_come),
+    "a pause costs its mean": GuardMutant("rule A", _instead(guard_pauses, "IN_TIME_LEAST", 1.0),
+        pause_rules.test_pauses_of_all_tools_of_batch_runs_are_judged_as_one_and_not_by_their_mean),
     "paused interactive runs are not protected": GuardMutant("rule B", _instead(guard, "_protected", _only_batch_is_protected),
         promises.a_paused_interactive_run_keeps_its_prefix),
     "what waits is not protected": GuardMutant("rule B", _instead(guard, "_protected", _what_waits_is_not_protected),

@@ -20,15 +20,14 @@ from luftpause.scheduler.core.guard_flights import lane_of_turn
 from luftpause.scheduler.core.guard_learn import (
     answer_tokens,
     next_tokens,
-    pause_seconds,
     prompt_tokens,
     refill_seconds,
-    residual_seconds,
     words_of,
     worth,
 )
 from luftpause.scheduler.core.guard_model import RUN, Above, Engine, Guarded, Lane, LaneAccount
 from luftpause.scheduler.core.guard_order import flow_key, place_in_flow
+from luftpause.scheduler.core.guard_pauses import cost_seconds, residual_seconds
 from luftpause.scheduler.core.guard_shadow import bounded, oldest_first, places, promised, room, running
 from luftpause.scheduler.core.model import GENERATIVE, QueueKey, Replica, Turn
 from luftpause.scheduler.core.settings import Settings
@@ -37,6 +36,8 @@ WARM = 0.9  # of a run's last context is in the shadow
 RESIDUAL = 2.0  # a pause may last so many times what it takes to refill the tokens that run
 PRICE_SECONDS = 30.0  # until it is known how long that takes: an agent that is dead keeps nobody out for long
 SLOW_PROBES_SECONDS = 1.0  # from here on a queue counts after two reports in a row
+INTERACTIVE_SECONDS = 60.0  # so long after an interactive turn others are expected
+SPARE_MOST = 0.25  # of the memory may stay free for one
 BATCH_WAITING_MAX = 1  # in the queue of an engine that serves interactive turns first
 BYTES_PER_TOKEN = 4.0  # roughly: is there room at all?
 BATCH = TurnClass.BATCH
@@ -76,12 +77,23 @@ def _fits(facts: Facts, g: Guarded, engine: Engine, turn: Turn, account: LaneAcc
     stem, prefix = engine.stems.get(lane), engine.prefixes.get(lane)
     more, cached = besides(engine, above)
     need = max(0.0, prompt - (stem.tokens if stem is not None else 0.0)) + more + answer_tokens(g, words, int(BATCH))
-    if engine.holding and _is_full(engine, need):
+    warm = stem is not None or (prefix is not None and prefix.tokens >= WARM * prefix.whole)
+    if engine.holding and _is_full(engine, need if warm else need + _spare(facts, engine)):
         return HoldReason.KV
-    if stem is not None or (prefix is not None and prefix.tokens >= WARM * prefix.whole):
+    if warm:
         return None
     own = cached + (prefix.tokens if prefix is not None else 0.0)
     return HoldReason.PROTECT if _pushes_out(facts, g, engine, (lane, *[each for each, _ in above]), need, own) else None
+
+
+def _spare(facts: Facts, engine: Engine) -> float:
+    """
+    Tokens that batch leaves to the next interactive run while such runs come here: its turns are never held, and where there is no room
+    they push out what other runs come back for.
+    """
+    if not engine.holding or engine.interactive_at < 0 or facts.now - engine.interactive_at > INTERACTIVE_SECONDS:
+        return 0.0
+    return min(engine.interactive.value, SPARE_MOST * room(engine))
 
 
 def _is_full(engine: Engine, need: float) -> bool:
@@ -101,7 +113,8 @@ def _pushes_out(facts: Facts, g: Guarded, engine: Engine, lanes: tuple[Lane, ...
     """Would a protected prefix have to go for it? The engine takes the oldest first. `lanes` have its own prefixes."""
     share, tokens, prefixes = facts.settings.batch_kv_share, 0.0, 0.0
     if engine.kv:
-        tokens = need + _coming_growth(g, engine) - (share * room(engine) - promised(engine) - (engine.cached - own))
+        most = min(share * room(engine), room(engine) - _spare(facts, engine))
+        tokens = need + _coming_growth(g, engine) - (most - promised(engine) - (engine.cached - own))
     if engine.slots:
         others = len(engine.prefixes) - len([lane for lane in lanes if lane in engine.prefixes])
         prefixes = 1 + engine.turns + others - share * places(engine)
@@ -140,7 +153,7 @@ def _protected(facts: Facts, g: Guarded, engine: Engine, lane: Lane, price: floa
         return True  # it is about to be used
     if account.paused_at < 0:
         return False
-    seconds, bias = pause_seconds(g, account.tool), facts.settings.hold_bias
+    seconds, bias = cost_seconds(g.pauses.get(account.tool)), facts.settings.hold_bias
     if not worth(engine, seconds, bias, holding=engine.holding if account.turn_class else True):
         return False
     return residual_seconds(g, account.tool, facts.now - account.paused_at) <= price

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.events import ConfigChanged, Event, FirstToken, ProbeOutcome, ReplicaProbed, Tick, TurnFinished
+from luftpause.scheduler.core.events import ConfigChanged, Event, FirstToken, ProbeOutcome, ReplicaProbed, Tick, TurnFinished, Usage
 from luftpause.scheduler.core.frame import NOTHING, Facts, Learned
 from luftpause.scheduler.core.guard_family import (
     forsaken,
@@ -17,17 +17,10 @@ from luftpause.scheduler.core.guard_family import (
     with_fork,
 )
 from luftpause.scheduler.core.guard_flights import flight, lane_of_turn, new_lane
-from luftpause.scheduler.core.guard_learn import (
-    KNOWN,
-    with_first_token,
-    with_lengths,
-    with_pause,
-    with_report,
-    with_usage,
-    worth,
-)
+from luftpause.scheduler.core.guard_learn import with_first_token, with_lengths, with_report, with_usage, worth
 from luftpause.scheduler.core.guard_model import Engine, Flying, Guarded, Lane, LaneAccount
 from luftpause.scheduler.core.guard_order import NOBODY, told, waits_in_flow, with_flow, with_steps
+from luftpause.scheduler.core.guard_pauses import cost_seconds, with_pause
 from luftpause.scheduler.core.guard_shadow import cut, oldest_first, running, taken
 from luftpause.scheduler.core.model import GENERATIVE, Turn, TurnPhase
 
@@ -98,7 +91,10 @@ def placed(facts: Facts, turn: Turn) -> Learned:
         body_bytes=turn.body_bytes or account.body_bytes, resident=True,
     )  # fmt: skip
     engine = taken(engine, lane)
-    engine = replace(engine, turns=engine.turns + 1, prompts=engine.prompts + flying.prompt, answers=engine.answers + flying.answer)
+    engine = replace(
+        engine, turns=engine.turns + 1, prompts=engine.prompts + flying.prompt, answers=engine.answers + flying.answer,
+        interactive_at=engine.interactive_at if turn_class else facts.now,
+    )  # fmt: skip
     g = replace(g, lanes=g.lanes.set(lane, account), flying=g.flying.set(turn.id, flying))
     return told(_with_engine(facts, g, name, engine))
 
@@ -163,19 +159,20 @@ def ended(facts: Facts, turn: Turn, finished: TurnFinished | None) -> Learned:
         engine, turns=engine.turns - 1, prompts=engine.prompts - flying.prompt if others else 0.0,
         answers=engine.answers - flying.answer if others else 0.0,
     )  # fmt: skip
-    context, number, paused_by = account.context, g.number, None
+    context, prompt, number, paused_by = account.context, account.prompt, g.number, None
     if finished is not None:
         usage = finished.usage
         if flying.hoped and usage is not None and usage.cached is not None:
             g, forked = with_fork(g, flying, turn.flow, usage.cached - engine.shared)
             account = account if forked else replace(account, above=())
         if usage is not None and usage.prompt:
-            engine = _learned(engine, flying, usage.prompt, usage.cached)
+            engine = _learned(engine, flying, int(turn.turn_class), usage)
             engine = with_usage(engine, flying, usage, facts.now)
             g = with_lengths(g, flying, account, int(turn.turn_class), turn.model, turn.body_bytes, usage)
-            context = float(usage.prompt + usage.completion)
+            context, prompt = float(usage.prompt + usage.completion), float(usage.prompt)
         else:
-            context = flying.prompt + inherited(engine, flying.above) + flying.answer
+            prompt = flying.prompt + inherited(engine, flying.above)
+            context = prompt + flying.answer
         if finished.paused and not turn.followed:
             paused_by = finished.tools
         number += 1
@@ -185,24 +182,25 @@ def ended(facts: Facts, turn: Turn, finished: TurnFinished | None) -> Learned:
         engine = off_stems(engine, flying.stems, number)
         number += len(flying.stems)
     g = replace(g, flying=g.flying.delete(turn.id), number=number)
-    g = _rests(facts, g, lane, replace(account, in_flight=account.in_flight - 1, context=context), paused_by)
+    g = _rests(facts, g, lane, replace(account, in_flight=account.in_flight - 1, context=context, prompt=prompt), paused_by)
     if finished is None and lane not in g.lanes:
         engine = forsaken(engine, lane)
     return told(_with_engine(facts, g, name, _judged(facts, g, engine)))
 
 
-def _learned(engine: Engine, flying: Flying, prompt: int, cached: int | None) -> Engine:
-    """From the first token's time, now that it is known how much of the prompt was computed."""
+def _learned(engine: Engine, flying: Flying, turn_class: int, usage: Usage) -> Engine:
+    """How long interactive contexts are; and what a first token's time says, as the computed part of its prompt is known now."""
+    if turn_class == 0:
+        engine = replace(engine, interactive=engine.interactive.add(max(0.0, usage.prompt + usage.completion - engine.shared)))
     if flying.first_token < 0:
         return engine
-    found = cached if cached is not None else min(prompt - 1.0, flying.said + engine.shared)
-    return with_first_token(engine, flying.first_token - flying.placed, prompt, prompt - found)
+    found = usage.cached if usage.cached is not None else min(usage.prompt - 1.0, flying.said + engine.shared)
+    return with_first_token(engine, flying.first_token - flying.placed, usage.prompt, usage.prompt - found)
 
 
 def _judged(facts: Facts, g: Guarded, engine: Engine) -> Engine:
     """Rule A for batch runs as a whole, with hysteresis."""
-    mean = g.batch_pause
-    holding = worth(engine, mean.value if mean.count >= KNOWN else 0.0, facts.settings.hold_bias, holding=engine.holding)
+    holding = worth(engine, cost_seconds(g.batch_pauses, 0.0), facts.settings.hold_bias, holding=engine.holding)
     return engine if holding is engine.holding else replace(engine, holding=holding)
 
 

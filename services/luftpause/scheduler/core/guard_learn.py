@@ -1,18 +1,15 @@
-"""What do reports teach the guard policy: speeds, lengths, pauses, and how much an engine can hold?"""
+"""What do reports teach the guard policy: speeds, lengths, and how much an engine can hold?"""
 
 from msgspec.structs import replace
 
 from luftpause.scheduler.core.events import Load, Usage
-from luftpause.scheduler.core.guard_model import Engine, Flying, Guarded, LaneAccount, Mean, Pauses, Words
+from luftpause.scheduler.core.guard_model import Engine, Flying, Guarded, LaneAccount, Mean, Words
 from luftpause.scheduler.core.guard_shadow import PREFIXES_MAX, bounded, room, running, whole
 
-PAUSES_KEPT = 64  # of one tool
-TOOLS_MAX, CALLERS_MAX, MODELS_MAX = 512, 4096, 512  # beyond them what is new is not told apart
-OTHER_TOOLS = "\x1fothers"
+CALLERS_MAX, MODELS_MAX = 4096, 512  # beyond them what is new is not told apart
 TOKENS_PER_BYTE = 0.25  # until a model has told its own
 PROMPT_TOKENS = 1000.0  # of a turn of which nothing is known
 ANSWER_TOKENS = 128.0
-PAUSE_SECONDS = 2.0
 FIRSTS_KEPT = 15  # first turns of which it is remembered what they found cached
 KNOWN = 3  # so many values are needed before they are believed
 NOTHING_KNOWN = Mean()
@@ -50,14 +47,15 @@ def next_tokens(g: Guarded, turn_class: int) -> float:
 
 def prompt_tokens(g: Guarded, engine: Engine | None, lane: LaneAccount | None, model: str, body_bytes: int) -> float:
     """
-    Of a request: from the last context of `lane` and what was added since, else by its size, else as others. `lane`: its run's account; its
-    parent's, if it begins with that one's context.
+    Of a request: from the last prompt of `lane` and what was added since, which is its answer too, else by its size, else as others.
+    `lane`: its run's account; its parent's, if it begins with that one's context.
     """
     mean = g.tokens_per_byte.get(model)
     per_byte = mean.value if mean is not None and mean.count > KNOWN else TOKENS_PER_BYTE
     if lane is not None and lane.context:
-        more = body_bytes - lane.body_bytes if body_bytes and lane.body_bytes else 0
-        return lane.context + max(0.0, more * per_byte)
+        if not (body_bytes and lane.body_bytes):
+            return lane.context
+        return lane.prompt + max(0.0, (body_bytes - lane.body_bytes) * per_byte)
     if body_bytes:
         return body_bytes * per_byte
     return engine.prompt.value if engine is not None and engine.prompt.count > KNOWN else PROMPT_TOKENS
@@ -85,33 +83,6 @@ def with_lengths(g: Guarded, flying: Flying, lane: LaneAccount, turn_class: int,
         g, answers=answers, answers_of_class=(of_class[0], of_class[1], of_class[2], of_class[3]), tokens_per_byte=per_byte,
         results=results,
     )  # fmt: skip
-
-
-# ---- pauses -----------------------------------------------------------------------------------------------------
-
-
-def with_pause(g: Guarded, tool: str, turn_class: int, seconds: float) -> Guarded:
-    if tool not in g.pauses and len(g.pauses) >= TOOLS_MAX:
-        tool = OTHER_TOOLS
-    pauses = g.pauses.get(tool, Pauses())
-    pauses = Pauses(pauses.mean.add(seconds, 0.02), (*pauses.last[1 - PAUSES_KEPT :], seconds))
-    batch = g.batch_pause.add(seconds, 0.01) if turn_class else g.batch_pause
-    return replace(g, pauses=g.pauses.set(tool, pauses), batch_pause=batch)
-
-
-def pause_seconds(g: Guarded, tool: str) -> float:
-    pauses = g.pauses.get(tool)
-    return pauses.mean.value if pauses is not None and pauses.mean.count >= KNOWN else PAUSE_SECONDS
-
-
-def residual_seconds(g: Guarded, tool: str, elapsed: float) -> float:
-    """How much longer a call that has taken so long will take: as those that took longer did; one that is older than all: as long again."""
-    pauses = g.pauses.get(tool)
-    last = pauses.last if pauses is not None else ()
-    longer = [seconds for seconds in last if seconds > elapsed]
-    if longer:
-        return (sum(longer) / len(longer) - elapsed) * (1 + 1 / len(longer))
-    return max(0.0, PAUSE_SECONDS - elapsed) + 0.5 * elapsed if len(last) < KNOWN else elapsed
 
 
 # ---- speed ------------------------------------------------------------------------------------------------------

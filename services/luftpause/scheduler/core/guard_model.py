@@ -44,10 +44,12 @@ class LowDecile(Struct, frozen=True, gc=False):
 
 
 class Pauses(Struct, frozen=True, gc=False):
-    """How long a tool's calls took."""
+    """How long a tool's calls took. `cost`: seconds of keeping a prefix for one of them, per run that comes back by `until`."""
 
-    mean: Mean = Mean()
+    count: int = 0
     last: tuple[float, ...] = ()  # newest last
+    cost: float = 0.0
+    until: float = 0.0
 
 
 class Flying(Struct, frozen=True, gc=False):
@@ -118,6 +120,8 @@ class Engine(Struct, frozen=True, gc=False):
     shared: float = 0.0  # of a prompt: what all runs begin with
     prompt: Mean = Mean()
     context: Mean = Mean()  # prompt and answer
+    interactive: Mean = Mean()  # context of interactive turns, beyond what all runs share
+    interactive_at: float = -1.0  # when one was last placed here; negative: never
     token_seconds: LowDecile = LowDecile()  # per uncached prompt token
     fixed_seconds: LowDecile = LowDecile()  # of a first token's time
 
@@ -135,6 +139,7 @@ class LaneAccount(Struct, frozen=True, gc=False):
     look_at: float = 0.0  # when it is looked at next, while it is paused: is its run still known?
     tool: str = ""
     context: float = 0.0  # after its last answer, with what is shared; 0: not known
+    prompt: float = 0.0  # of that, without the answer
     body_bytes: int = 0  # of its last request
     resident: bool = True  # it runs, or an engine has its prefix
     above: Above = ()
@@ -163,7 +168,7 @@ class Guarded(Struct, frozen=True, gc=False):
     answers_of_class: tuple[Mean, Mean, Mean, Mean] = (Mean(), Mean(), Mean(), Mean())  # of first and later turns, by class
     results: tuple[Mean, Mean] = (Mean(), Mean())  # by class: next prompt less the context before
     pauses: "Map[str, Pauses]" = Map()  # by tool
-    batch_pause: Mean = Mean()
+    batch_pauses: Pauses = Pauses()  # of all tools
     forks: "Map[str, Mean]" = Map()  # by flow: how many of its sub-agents begin with their parent's context
     run_seconds: tuple[Mean, Mean] = (Mean(), Mean())  # by class
     looks: Fifo[tuple[float, Lane]] = Fifo()  # when a paused lane is looked at; also of some that have come back

@@ -40,39 +40,6 @@ MEASURED = Engine(kv=10_000.0, kv_reported=10_000.0, prompt=Mean(1000.0, 9), con
 # ---- learning ---------------------------------------------------------------------------------------------------
 
 
-def with_pauses(*seconds: float) -> Guarded:
-    g = Guarded()
-    for each in seconds:
-        g = learn.with_pause(g, "search", int(BATCH), each)
-    return g
-
-
-@pytest.mark.parametrize(
-    ("elapsed", "rest"),
-    [
-        (0.0, 2.5 * 1.25),  # the mean of 1, 2, 3, 4, a little more as there are few
-        (2.0, 1.5 * 1.5),  # of 3 and 4
-        (3.5, 0.5 * 2.0),
-        (9.0, 9.0),  # older than all: as long again
-    ],
-)
-def test_the_rest_of_a_pause_is_that_of_calls_that_took_longer(elapsed: float, rest: float) -> None:
-    assert learn.residual_seconds(with_pauses(1, 2, 3, 4), "search", elapsed) == pytest.approx(rest)
-
-
-def test_the_rest_of_a_pause_of_equal_length_shrinks() -> None:
-    g = with_pauses(*[2.0] * 20)
-    assert learn.residual_seconds(g, "search", 0.5) > learn.residual_seconds(g, "search", 1.5) > 0
-
-
-def test_only_the_last_64_pauses_of_a_tool_count_and_many_tools_share_an_account() -> None:
-    g = with_pauses(*[50.0] * 100, *[1.0] * 64)
-    assert g.pauses["search"].last == (1.0,) * 64
-    for number in range(learn.TOOLS_MAX + 5):
-        g = learn.with_pause(g, f"tool-{number}", int(BATCH), 1.0)
-    assert len(g.pauses) <= learn.TOOLS_MAX + 1
-
-
 @pytest.mark.parametrize(
     ("seconds", "holding", "worth"), [(12.0, True, True), (12.0, False, False), (13.0, True, False), (7.9, False, True)]
 )
@@ -326,6 +293,51 @@ def test_running_turns_never_hold_more_than_the_memory() -> None:
     third = core.ask("c.0")
     assert isinstance(third, Held)
     assert third.reason is HoldReason.KV
+
+
+def batch_beside(interactive: int, kv_tokens: int = 4000) -> Core:
+    """A run of that class and that many tokens has ended at an engine where two batch turns of 1,000 tokens run now."""
+    core = Core(kv_tokens=kv_tokens)
+    if interactive:
+        core.ask("i.0", tokens=interactive, turn_class=INTERACTIVE)
+        core.end("i.0", tokens=interactive, paused=False)
+    for name in ("a.0", "b.0"):
+        assert isinstance(core.ask(name), Place)
+    return core
+
+
+def test_new_batch_runs_leave_room_for_an_interactive_one_while_such_runs_come() -> None:
+    assert isinstance(batch_beside(0).ask("c.0"), Place)
+    core = batch_beside(1000)
+    third = core.ask("c.0")
+    assert isinstance(third, Held)
+    assert third.reason is HoldReason.KV
+    assert isinstance(core.ask("j.0", turn_class=INTERACTIVE), Place)
+    core.end("j.0", paused=False)
+    core.now += 59.0
+    assert placed(core.tell(Tick(core.now))) == []
+    core.now += 2.0
+    assert placed(core.tell(Tick(core.now))) == ["c.0"]
+
+
+def test_a_batch_run_whose_prefix_is_there_needs_no_spare_room_and_nobody_leaves_more_than_a_quarter() -> None:
+    core = batch_beside(1000)
+    core.end("a.0")
+    assert isinstance(core.ask("c.0"), Held)
+    assert isinstance(core.ask("a.1", tokens=1100), Place)
+    assert isinstance(batch_beside(3000, kv_tokens=4400).ask("c.0"), Held)
+    assert isinstance(batch_beside(3000, kv_tokens=4600).ask("c.0"), Place)
+
+
+def test_an_answer_that_comes_back_in_the_next_request_counts_once() -> None:
+    core = Core()
+    core.ask("a.0")
+    core.end("a.0")  # an answer of 50 tokens
+    core.ask("a.1", tokens=1120)  # the prompt, that answer, and what the tool gave: 70
+    assert core.state.policy_state.flying["a.1"].prompt == pytest.approx(1120)
+    core.end("a.1", tokens=1120)
+    core.ask("a.2", tokens=900)  # shortened: nobody knows what is gone
+    assert core.state.policy_state.flying["a.2"].prompt == pytest.approx(1120)
 
 
 def test_batch_turns_wait_for_a_slot_here_and_not_in_the_engine() -> None:
