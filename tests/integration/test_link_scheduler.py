@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from luftpause.dataplane.link import SessionLink
-from luftpause.dataplane.turns import TurnClass
+from luftpause.dataplane.turns import Kind, Placement, TurnClass
 from luftpause.kit.config import DataplaneConfig
 from tests.support.ports import a_quiet_port
 from tests.support.processes import Process, start
@@ -24,6 +24,9 @@ scheduler:
   http_port: {http}
   start_grace_seconds: 0.5
 """
+WITH_A_CLASSIFIER = CONFIG.replace(
+    "scheduler:", '  - {{name: j, url: "http://127.0.0.1:{engine}", kind: classifier, models: [judge]}}\nscheduler:'
+)
 
 
 @contextlib.asynccontextmanager
@@ -53,9 +56,9 @@ async def an_engine() -> AsyncGenerator[int]:
         await asyncio.sleep(0)
 
 
-async def a_scheduler(folder: Path, engine: int, grpc: int, http: int) -> Process:
+async def a_scheduler(folder: Path, engine: int, grpc: int, http: int, config: str = CONFIG) -> Process:
     path = folder / "luftpause.yaml"
-    path.write_text(CONFIG.format(engine=engine, grpc=grpc, http=http))
+    path.write_text(config.format(engine=engine, grpc=grpc, http=http))
     return await start("scheduler", "--config", str(path), folder=folder)
 
 
@@ -124,6 +127,62 @@ async def test_turns_in_flight_and_held_survive_kill_9_of_the_scheduler(tmp_path
             assert waiters["left"].final == []
             link.finished("batch", "stop", None, paused=False)
             await in_flight_is(scheduler, 0)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            scheduler.kill()
+            await scheduler.ended()
+
+
+async def passes_are(scheduler: Process, count: int) -> None:
+    """Poll the status page until classifier `j` has `count` turns in flight, each placed once."""
+    async with asyncio.timeout(20):
+        while [each["passes"] for each in (await status(scheduler))["state"]["replicas"] if each["name"] == "j"] != [count]:
+            await asyncio.sleep(0.05)
+
+
+async def until_unasked(link: SessionLink) -> None:
+    async with asyncio.timeout(20):
+        while not (link.connected and any(each.passes_unasked for each in link.replicas.values())):
+            await asyncio.sleep(0.01)
+
+
+async def test_passes_that_went_unasked_are_counted_and_survive_kill_9_of_the_scheduler(tmp_path: Path) -> None:
+    def a_pass(turn: str) -> Recorder:
+        waiter = Recorder()
+        link.ask(an_ask(turn, model="judge", kind=Kind.CLASSIFIER), waiter)
+        return waiter
+
+    async with an_engine() as engine:
+        ports = a_quiet_port(), a_quiet_port()
+        scheduler = await a_scheduler(tmp_path, engine, *ports, config=WITH_A_CLASSIFIER)
+        link = SessionLink(DataplaneConfig(scheduler=scheduler.at["grpc"], reconnect_seconds=0.1), environ={})
+        running = asyncio.ensure_future(link.run())
+        try:
+            await until_unasked(link)
+            first, second = a_pass("first"), a_pass("second")
+            assert [(each.final[0].replica.name, len(each.told)) for each in (first, second) if isinstance(each.final[0], Placement)] == [
+                ("j", 1), ("j", 1),
+            ]  # fmt: skip
+            await passes_are(scheduler, 2)
+            scheduler.kill()
+            await scheduler.ended()
+            async with asyncio.timeout(20):
+                while link.connected:
+                    await asyncio.sleep(0.01)
+            link.finished("first", "", None, paused=False)  # which nobody hears
+            third = a_pass("third")
+            assert third.told == []  # nothing goes to an engine while the scheduler is away
+            scheduler = await a_scheduler(tmp_path, engine, *ports, config=WITH_A_CLASSIFIER)
+            assert (await third.placement()).replica.name == "j"
+            await passes_are(scheduler, 2)
+            assert len(second.told) == 1
+            await until_unasked(link)
+            assert [type(word) for word in a_pass("fourth").told] == [Placement]
+            for turn in ("second", "third", "fourth"):
+                link.finished(turn, "", None, paused=False)
+            await passes_are(scheduler, 0)
+            assert link.ledger.counts["stale_attempt"] == 0
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

@@ -15,7 +15,7 @@ from luftpause.cli.one_process import InProcessLink, Words
 from luftpause.dataplane import wire
 from luftpause.dataplane.leases import AnswerTold, LeaseEnd, LeaseEnded
 from luftpause.dataplane.link import SessionLink
-from luftpause.dataplane.turns import Kind, Refusal, ReturnReason, TurnClass, Usage
+from luftpause.dataplane.turns import Kind, Placement, Refusal, ReturnReason, TurnClass, Usage
 from luftpause.kit.config import Config
 from luftpause.scheduler import app as scheduler_app
 from luftpause.scheduler import translate
@@ -91,6 +91,22 @@ async def test_what_is_kept_of_tool_calls_is_swept_out(monkeypatch: pytest.Monke
         monkeypatch.setattr(link.ledger, "sweep", swept.set)
         async with asyncio.timeout(60):
             await swept.wait()
+
+
+async def test_a_pass_that_only_one_replica_takes_goes_before_the_scheduler_hears_of_it_and_is_counted() -> None:
+    async with an_engine() as port, joined(a_config(port, kind="classifier")) as (link, scheduler):
+        async with asyncio.timeout(20):
+            while not any(each.passes_unasked for each in link.replicas.values()):
+                await asyncio.sleep(0.01)
+        waiter = Recorder()
+        link.ask(an_ask("t", kind=Kind.CLASSIFIER), waiter)
+        assert [isinstance(each, Placement) for each in waiter.told] == [True]  # already
+        await settled(scheduler)
+        assert (scheduler.host.state.replicas["e0"].passes, scheduler.host.decisions["Place"]) == (1, 1)
+        link.finished("t", "", None, paused=False)
+        await settled(scheduler)
+        assert (scheduler.host.state.replicas["e0"].passes, in_flight(scheduler)) == (0, 0)
+        assert link.ledger.counts["stale_attempt"] == 0  # its place was told nobody
 
 
 async def test_held_turns_hear_why_and_go_when_there_is_room() -> None:
@@ -233,7 +249,7 @@ FULL = an_ask(
 )  # fmt: skip
 TOLD = AnswerTold(429, {"retry-after": "9"}, "later")
 SAID: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
-    "requested": ((FULL,), {"attempt": 2, "run": "r", "arrived": 4.0, "now": 5.0, "without": ("a",)}),
+    "requested": ((FULL,), {"attempt": 2, "run": "r", "arrived": 4.0, "now": 5.0, "without": ("a",), "sent_to": "b"}),
     "abandoned": (("t", 1), {}),
     "returned": (("t", 1, "a", ReturnReason.LIMITED), {}),
     "started": (("t", 1), {}),

@@ -53,7 +53,7 @@ SPECS = (
     ReplicaSpec("w", "http://w", models=("n", "la*", "m")),
 )
 IDS = ("call_0", "call_1", "functions.search:7", "call_9f8e7d6c5b4a3f2e1d0c", "toolu_01AbCdEfGhIjKlMnOp", "")
-RARE_OPS = ("config", "resync", "lost", "unusable", "end_run", "duplicate")
+RARE_OPS = ("config", "resync", "lost", "unusable", "end_run", "duplicate", "sent", "sent")
 OPS = (
     "request", "request", "request", "request", "continue", "continue", "finish", "finish", "finish", "pause", "pause", "fail", "abandon",
     "return", "tool_call", "probe", "probe", "probe", "miss", "suspect", "alive", "tick", "token", "response", "again", *RARE_OPS,
@@ -191,6 +191,11 @@ class World:
         request = TurnRequested(**(made | more))
         self.requests[request.turn] = request
         return request
+
+    def make_sent(self, x: int, y: int) -> TurnRequested:
+        """A single pass that went somewhere unasked; what its dataplane knew may be long over, or never was."""
+        kind, model = (Kind.CLASSIFIER, "judge") if x % 2 else (Kind.EMBEDDING, "m")
+        return self.make_request(x, y, kind=kind, model=model, sent_to=("k", "k", "a", "c", "l", "ghost")[y % 6])
 
     def make_continue(self, x: int, y: int) -> TurnRequested:
         ids = tuple(IDS[(x + shift) % len(IDS)] for shift in range(y % 3 + 1))

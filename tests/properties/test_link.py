@@ -9,7 +9,7 @@ from luftpause.dataplane.hello import Snapshot
 from luftpause.dataplane.ledger import Ledger, Line
 from luftpause.dataplane.memory import Memory
 from luftpause.dataplane.orders import absorb
-from luftpause.dataplane.turns import Placement, Refusal, ReturnReason
+from luftpause.dataplane.turns import Kind, Placement, Refusal, ReturnReason
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from tests.support.scheduler_double import a_list_of
 from tests.support.waiters import Recorder, an_ask
@@ -25,14 +25,19 @@ class ModelScheduler:
         self.held: dict[str, int] = {}  # turn -> attempt
         self.in_flight: dict[str, tuple[int, str]] = {}  # turn -> (attempt, replica)
         self.seq = 0
+        self.facts = 0
+        self.asked_at: dict[str, int] = {}  # turn -> facts when it was last requested
+        self.doubted: dict[str, int] = {}  # replica -> facts when its dataplane last said that it took no turn
 
     def hello(self, turns: list[pb.TurnRecord]) -> None:
+        self.doubted.clear()
         if not self.keeps_held:
             self.held.clear()
         self.in_flight = {turn.turn: (turn.attempt, turn.replica) for turn in turns}
 
     def absorb(self, fact: pb.Fact) -> pb.Order | None:
         kind = fact.WhichOneof("fact")
+        self.facts += 1
         match kind:
             case "turn_requested":
                 return self._requested(fact.turn_requested)
@@ -43,14 +48,25 @@ class ModelScheduler:
                 elif self.in_flight.get(end.turn, (0, ""))[0] == end.attempt:
                     del self.in_flight[end.turn]
                     if kind == "turn_returned":
+                        self.doubted[end.replica] = self.facts
                         self.held[end.turn] = end.attempt + 1
+            case "replica_suspected":
+                self.doubted[fact.replica_suspected.replica] = self.facts
             case "locate":
                 return pb.Order(located=pb.Located(query=fact.locate.query, replica=fact.locate.response))
             case _:
                 pass
         return None
 
-    def _requested(self, request: pb.TurnRequested) -> pb.Order:
+    def _requested(self, request: pb.TurnRequested) -> pb.Order | None:
+        if request.sent_to:
+            assert request.kind == pb.KIND_CLASSIFIER
+            assert request.attempt == 1
+            assert request.turn not in self.held.keys() | self.in_flight.keys(), "it went unasked, and was known"
+            assert request.sent_to not in self.doubted, "it went unasked to where a turn has just come back from"
+            self.in_flight[request.turn] = request.attempt, request.sent_to
+            return None
+        self.asked_at[request.turn] = self.facts
         if self.in_flight.get(request.turn, (0, ""))[0] == request.attempt:
             assert self.keeps_held, "asked for although it has a place"
             return self.order(request.turn)
@@ -58,6 +74,8 @@ class ModelScheduler:
         return pb.Order(held=pb.Held(turn=request.turn, attempt=request.attempt, run="r", reason="capped"))
 
     def place(self, turn: str, replica: str) -> pb.Order:
+        if self.asked_at[turn] > self.doubted.get(replica, self.facts):
+            del self.doubted[replica]
         self.in_flight[turn] = (self.held.pop(turn), replica)
         return self.order(turn)
 
@@ -68,6 +86,15 @@ class ModelScheduler:
 
     def refuse(self, turn: str) -> pb.Order:
         return pb.Order(refused=pb.Refused(turn=turn, attempt=self.held.pop(turn), run="r", status=404))
+
+
+def an_announcement(*, unasked: bool) -> pb.Order:
+    """Two generative replicas, and one classifier."""
+    order = a_list_of("a", "b")
+    order.replicas.replicas.add(
+        name="j", url="http://j:1", models=["m"], kind=pb.KIND_CLASSIFIER, state="healthy", passes_unasked=unasked
+    )  # fmt: skip
+    return order
 
 
 class Session(RuleBasedStateMachine):
@@ -115,6 +142,18 @@ class Session(RuleBasedStateMachine):
         self.waiters[turn] = Recorder()
         self.alive.add(turn)
         self.ledger.ask(an_ask(turn), self.waiters[turn])
+
+    @rule()
+    def ask_for_a_pass(self) -> None:
+        turn = f"t{self.count}"
+        self.count += 1
+        self.waiters[turn] = Recorder()
+        self.alive.add(turn)
+        self.ledger.ask(an_ask(turn, kind=Kind.CLASSIFIER), self.waiters[turn])
+
+    @rule()
+    def suspect(self) -> None:
+        self.ledger.suspect("j", "it went away")
 
     @precondition(lambda self: self.alive)
     @rule(number=numbers)
@@ -178,7 +217,7 @@ class Session(RuleBasedStateMachine):
         self.snapshot.close()
         assert {(turn.turn, turn.attempt) for turn in turns} == self.expected
         self.scheduler.hello(turns)
-        self.down.append(a_list_of("a", "b"))
+        self.down.append(an_announcement(unasked=True))
         before = len(self.up)
         self.ledger.opened()
         assert ([fact.run_ended.run for fact in self.up[before:] if fact.WhichOneof("fact") == "run_ended"] == ["r"]) is self.ended
@@ -205,8 +244,13 @@ class Session(RuleBasedStateMachine):
         for _ in range(min(down, len(self.down))):
             self.absorb(self.down.pop(0))
 
+    @precondition(lambda self: self.ledger.line is Line.OPEN)
+    @rule(unasked=st.booleans())
+    def announce(self, unasked: bool) -> None:
+        self.down.append(an_announcement(unasked=unasked))
+
     @precondition(lambda self: self.ledger.line is Line.OPEN and self.scheduler.held)
-    @rule(number=numbers, replica=st.sampled_from(["a", "b", "unannounced", "refuse"]))
+    @rule(number=numbers, replica=st.sampled_from(["a", "b", "j", "unannounced", "refuse"]))
     def decide(self, number: int, replica: str) -> None:
         turn = self.pick(list(self.scheduler.held), number)
         self.down.append(self.scheduler.refuse(turn) if replica == "refuse" else self.scheduler.place(turn, replica))

@@ -12,7 +12,7 @@ there is more.
     lost NAME [session=S] · alive NAME [turns=T,...] [delivering=A,...] · suspect A [on=NAME] · unusable A [on=NAME]
     probe NAME [load=RUNNING/WAITING [slots=N]] [models=m,n] [outcome=missed|refused]
     request TURN [run=R] [class=batch] [caller=C] [model=m] [kind=K] [ids=I,...] [head=H] [prev=RESPONSE] [body=B] [on=NAME] [attempt=N]
-                 [principal=P] [age=SECONDS] [without=A,...] [api=messages] [priority=N] [answer=TOKENS] [bytes=N]
+                 [principal=P] [age=SECONDS] [without=A,...] [api=messages] [priority=N] [answer=TOKENS] [bytes=N] [sent=A]
     started TURN · token TURN · tool-call TURN ids=I,... · response TURN id=RESPONSE
     grant TURN at=A [fence=N] [level=N] [attempt=N] · defer TURN at=A [wait=SECONDS] · deny TURN at=A code=C
     finish TURN [ids=I,...] [attempt=N] [usage=PROMPT/COMPLETION] · pause TURN [ids=I,...]
@@ -215,8 +215,9 @@ def told(decision: Decision) -> str:  # noqa: C901, PLR0911, PLR0912  (one per d
         case Place():
             waited = f" (was {decision.hold_reason.value}, {decision.held_seconds:g} s)" if decision.hold_reason else ""
             attempt = f" attempt {decision.attempt}" if decision.attempt > 1 else ""
+            verb = "count" if decision.sent else "place"
             return (
-                f"place {decision.turn}{attempt} at {decision.replica}, run {decision.run} #{decision.turn_seq}{waited}{leased(decision)}"
+                f"{verb} {decision.turn}{attempt} at {decision.replica}, run {decision.run} #{decision.turn_seq}{waited}{leased(decision)}"
             )
         case Held():
             waits_for = f" ({', '.join(decision.waits_for)})" if decision.waits_for else ""
@@ -270,7 +271,7 @@ def request(s: Script, subjects: list[str], o: Options) -> Event:
         kind=Kind(o.get("kind", "generative")), tool_call_ids=listed(o, "ids"), head_digest=o.get("head", "").encode(),
         previous_response=o.get("prev", ""), body_hash=o.get("body", "").encode(), arrived=max(s.now - float(o.get("age", "0")), 1e-9),
         without=listed(o, "without"), principal=o.get("principal", ""), api=o.get("api", "chat"), body_bytes=int(o.get("bytes", "0")),
-        priority=int(o.get("priority", "-1")), answer_tokens_max=int(o.get("answer", "0")),
+        priority=int(o.get("priority", "-1")), answer_tokens_max=int(o.get("answer", "0")), sent_to=o.get("sent", ""),
     )  # fmt: skip
 
 

@@ -29,13 +29,14 @@ class Auditor:
         """After each event; costs microseconds."""
         books = self.books
         placed = [decision for decision in step.decisions if isinstance(decision, Place)]
+        decided = [place for place in placed if not place.sent]
         room = {place.replica: self._room(place.replica) for place in placed}
         suspected = [place for place in placed if place.replica in books.peer(place.dataplane).suspects]
         known = {place.turn for place in placed if (entry := books.turns.get(place.turn)) is not None and entry.replica}
         for decision in step.decisions:
             if isinstance(decision, Expire):
                 self._expires_in_time(decision, event.now)
-        self._begins_in_time(placed, event)
+        self._begins_in_time(decided, event)
         books.take(event, step.decisions)
         self._counts(step.state)
         fresh = [place for place in placed if place.turn not in known and place.turn in books.turns]
@@ -101,6 +102,8 @@ class Auditor:
     def _has_room(self, place: Place, cap: float, burst: float) -> None:
         """`cap` and `burst` were so before this event, which may have changed them behind the placement."""
         books, entry = self.books, self.books.turns[place.turn]
+        if place.sent:  # it is there, whatever became of the replica meanwhile (`unasked`)
+            return
         pool = books.pool(place.replica)
         where = f"turn {place.turn} at {place.replica}"
         self._promise(pool.serves(entry.model) or pool.spec is GONE, lambda: f"{where}, which does not serve {entry.model}")

@@ -207,5 +207,10 @@ class Stream:
         self.dataplane.at(seconds, lambda: None if self.ended else happening())
 
     @property
+    def tells(self) -> bool:
+        """Is there a fact that has not arrived?"""
+        return bool(self._facts) or self.link.up.carries
+
+    @property
     def open(self) -> bool:
         return self._open and self.dataplane.ledger.line is Line.OPEN

@@ -28,6 +28,7 @@ from luftpause.scheduler.core.verdicts import candidates
 from luftpause_bench.sim.audit import Auditor
 from luftpause_bench.sim.pools import serves_model
 from luftpause_bench.sim.recount import recount
+from luftpause_bench.sim.unasked import Allowed
 from luftpause_bench.sim.world import BrokenPromiseError, World, in_words
 
 IN_FLIGHT: Final = TurnPhase.IN_FLIGHT
@@ -45,6 +46,7 @@ class Watcher:
         self.events = 0
         self.recounted = 0  # events until the last recount that found nothing wrong
         self.placed = 0
+        self.sent = 0  # of those, by dataplanes themselves
         self.asked_runs: dict[tuple[str, str], float] = {}  # (run, principal): when a turn of it last asked, or was placed, whoever waited
         self.on_recount = lambda: None
         self.expired: set[str] = set()  # turns of which the scheduler had heard nothing for too long
@@ -54,11 +56,13 @@ class Watcher:
         self._log: list[Event] = []
         self._first: State
         self._auditor: Auditor
+        self._allowed: Allowed
         self._reports: dict[str, ReplicaProbed] = {}  # the last good probe of each replica
 
     def starts(self, state: State) -> None:
         self._log, self._first, self._reports = [], state, {}
         specs = [state.replicas[name].spec for name in state.names]
+        self._allowed = Allowed(state)
         self._auditor = Auditor(state.settings, specs, state.now, self._world.promise)
 
     def decided(self, before: State, event: Event, step: Step) -> None:
@@ -106,11 +110,11 @@ class Watcher:
         if placed:
             fresh = list(_fresh(before, event, after, placed))
             for place in fresh:
-                may_be_placed(after, place, self._reports.get(place.replica))
-                home_is_kept(before, event, after, place)
+                self._may_go_there(before, event, after, place)
             if len(fresh) == 1 and after.settings.policy == "original":
                 first_in_order(before, after, fresh[0])
             interactive_goes_first(before, after, fresh, goes_on=bool(before.dirty) or _due_first(event, step, fresh))
+        self._allowed.follow(before, after, self._world.now)
         if after.open and not after.dirty:
             nobody_waits_in_vain(after)
         waiting = self.events - self.recounted
@@ -120,6 +124,14 @@ class Watcher:
             self._auditor.check_all(after, goes_on=step.more)
             self.on_recount()
             self.recounted = self.events
+
+    def _may_go_there(self, before: State, event: Event, after: State, place: Place) -> None:
+        if place.sent:
+            self.sent += 1
+            self._allowed.check(before, after, place, since=max(self._world.resumed_at, self._world.jumped_at))
+        else:
+            may_be_placed(after, place, self._reports.get(place.replica))
+            home_is_kept(before, event, after, place)
 
     def _nothing_expires_that_was_reported(self, before: State, step: Step) -> None:
         """Expiry is for ends that nobody could report; else it would hide a place that is not given back."""

@@ -34,6 +34,11 @@ class Way(Generic[Batch]):
         kind = type(batch)
         self._later(lambda: self._arrived(kind.FromString(text)))
 
+    @property
+    def carries(self) -> bool:
+        """Is a batch on its way, or lost on it?"""
+        return self.lost or self._busy_until >= self._world.now
+
     def close(self) -> None:
         """The sending side ends it, behind what it has sent."""
         self._later(self._end)

@@ -9,6 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from luftpause.dataplane.turns import Kind
+from luftpause.dataplane.unasked import Unasked
+from luftpause.kit.model_names import fits
+from luftpause.scheduler import replicas as announcing
 from luftpause.scheduler.core import (
     admission,
     dataplanes,
@@ -18,6 +22,7 @@ from luftpause.scheduler.core import (
     placement,
     policies,
     replicas,
+    requests,
     runs,
     serving,
     timers,
@@ -45,6 +50,10 @@ def _nothing(*_: Any) -> None:
 
 def _unlimited(*_: Any) -> int:
     return UNLIMITED
+
+
+def _always(*_: Any) -> bool:
+    return True
 
 
 def _for_no_time(*_: Any) -> float:
@@ -249,6 +258,25 @@ def a_place_on_the_unhealthy() -> tuple[Change, ...]:
         return None if refused is HoldReason.NO_REPLICA and not replica.removed else refused
 
     return (verdicts, "candidates", candidates), (admission, "admits", admits)
+
+
+# ---- single passes that go unasked ------------------------------------------------------------------------------
+
+
+def passes_go_anywhere() -> tuple[Change, ...]:
+    return ((announcing, "passes_unasked", _always),)
+
+
+def passes_have_a_choice() -> tuple[Change, ...]:
+    def only(self: Unasked, kind: Kind, model: str) -> Any:
+        found = [each for each in self._replicas if each.kind is kind or kind is Kind.EMBEDDING]
+        return next((each for each in found if any(fits(name, model) for name in each.models)), None)
+
+    return ((Unasked, "_only", only),)
+
+
+def sent_passes_are_not_counted() -> tuple[Change, ...]:
+    return ((requests, "_sent", _nothing),)
 
 
 # ---- dataplanes -------------------------------------------------------------------------------------------------

@@ -162,6 +162,8 @@ class Town:
         for exchange in dataplane.exchanges.values():
             if exchange.stage is Stage.SENT and exchange.sent_at > self.world.jumped_at:
                 turn = state.turns.get(exchange.ask.turn)
+                if turn is None and exchange.unasked and (stream.tells or scheduler.lags or scheduler.host.waiting):
+                    continue  # what tells of it is on its way
                 counted = turn is not None and turn.phase is TurnPhase.IN_FLIGHT and turn.replica == exchange.replica
                 text = f"{exchange.ask.turn} is at {exchange.replica} and not counted there"
                 self.world.promise(counted, lambda text=text: text)

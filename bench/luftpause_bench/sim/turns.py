@@ -64,8 +64,11 @@ class Exchange:
         self._passed = False
         self._died = False
         self._unreachable = False
+        self.unasked = False  # it was sent before the scheduler heard of it
+        self._asking = True
         dataplane.exchanges[ask.turn] = self
         dataplane.ledger.ask(ask, self)
+        self._asking = False
 
     # ---- Waiter
 
@@ -81,6 +84,7 @@ class Exchange:
         self._said("placed")
         self._world.promise(placement.attempt > self._attempt, lambda: f"{self.ask.turn} was placed twice in attempt {placement.attempt}")
         self._attempt = placement.attempt
+        self.unasked = self._asking
         self._unreachable = False
         self.stage, self.replica = Stage.PLACED, placement.replica.name
         self.tried.add(self.replica)

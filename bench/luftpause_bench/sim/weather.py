@@ -62,7 +62,9 @@ def replicas(world: World) -> dict[ReplicaSpec, Made]:
         third = hosted, _params(world), ("big",)
     made = (small, other, third)[: chance.choice((2, 3, 3))]
     if world.likely(0.3):
-        made += ((ReplicaSpec("judge", "http://judge:8000", models=(JUDGE,), kind=ReplicaKind.CLASSIFIER), _params(world), (JUDGE,)),)
+        most = 2 if world.seed % 4 == 1 else None  # by the seed alone: all else in the world stays as it is
+        judge = ReplicaSpec("judge", "http://judge:8000", models=(JUDGE,), kind=ReplicaKind.CLASSIFIER, max_in_flight=most)
+        made += ((judge, _params(world), (JUDGE,)),)
     return {spec: (params, models) for spec, params, models in made}
 
 

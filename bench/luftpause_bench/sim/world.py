@@ -121,6 +121,11 @@ class Process:
     def paused(self) -> bool:
         return self._paused_until > self.world.now
 
+    @property
+    def lags(self) -> bool:
+        """Has it something to do that has happened already?"""
+        return self.paused or bool(self._backlog)
+
     def do(self, happening: Happening) -> None:
         if self.dead:
             return

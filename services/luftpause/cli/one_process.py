@@ -177,7 +177,7 @@ class InProcessLink(LedgerLink[Fact]):
 def _listed(each: Announced) -> Listed:
     return Listed(
         each.name, each.url, each.models, KINDS_BACK[each.kind], each.state, each.api_key_env, each.apis, each.asks_usage,
-        each.tells_limits, each.holds_limits,
+        each.tells_limits, each.holds_limits, each.passes_unasked,
     )  # fmt: skip
 
 
@@ -194,7 +194,7 @@ class Words:
         self._clock = clock
 
     def requested(
-        self, ask: Ask, *, attempt: int, run: str, arrived: float, now: float, without: Sequence[str]
+        self, ask: Ask, *, attempt: int, run: str, arrived: float, now: float, without: Sequence[str], sent_to: str = ""
     ) -> events.Event:  # fmt: skip
         return events.TurnRequested(
             now=now, dataplane=self._dataplane, turn=ask.turn, attempt=attempt, fresh_run=ask.fresh_run, model=ask.model,
@@ -202,6 +202,7 @@ class Words:
             tool_call_ids=ask.tool_call_ids, head_digest=ask.head_digest, previous_response=ask.previous_response,
             body_hash=ask.body_hash, arrived=arrived, without=tuple(without), principal=ask.principal, body_bytes=ask.body_bytes,
             priority=ask.priority, answer_tokens_max=ask.answer_tokens_max, traceparent=ask.traceparent,
+            sent_to=sent_to,
         )  # fmt: skip
 
     def abandoned(self, turn: str, attempt: int) -> events.Event:

@@ -22,6 +22,7 @@ class Listed(Struct, frozen=True, gc=False):
     asks_usage: bool = False
     tells_limits: bool = False
     holds_limits: bool = False
+    passes_unasked: bool = False
 
 
 def read_replicas(replicas: Iterable[Listed], environ: Mapping[str, str]) -> tuple[dict[str, Replica], dict[str, str]]:
@@ -53,5 +54,6 @@ def _read(each: Listed, environ: Mapping[str, str]) -> Replica | str:
     except ConfigError as error:
         return error.message
     return Replica(
-        each.name, url, each.models, each.kind, each.state, api_key, each.apis, each.asks_usage, each.tells_limits, each.holds_limits
+        each.name, url, each.models, each.kind, each.state, api_key, each.apis, each.asks_usage, each.tells_limits, each.holds_limits,
+        each.passes_unasked,
     )  # fmt: skip

@@ -18,6 +18,7 @@ from luftpause.dataplane.memory import Memory
 from luftpause.dataplane.seeking import Seekers
 from luftpause.dataplane.tally import Tally
 from luftpause.dataplane.turns import Ask, Refusal, Replica, ReturnReason, Usage, Waiter
+from luftpause.dataplane.unasked import Unasked
 from luftpause.dataplane.waiting import Parked, Turn
 from luftpause.dataplane.words import Words
 from luftpause.kit.clock import Clock
@@ -73,18 +74,23 @@ class Facts(Generic[F]):
         self._ended = EndedRuns(memory.seconds)
         self._calls = CallRuns(memory.seconds)
         self._seekers = Seekers()
-        self._sessions = 0
+        self._sessions = self._requests = 0
+        self._unasked = Unasked()
         self._leases_ended: deque[LeaseEnded] = deque(maxlen=LEASES_MAX)  # while there was no session
         self.hosted = False  # some replica has a quota
         self._log = Log("dataplane")
 
     def ask(self, ask: Ask, waiter: Waiter) -> None:
+        turn = self._begin(ask, waiter)
+        if self.line is OPEN:
+            self._request(turn)
+
+    def _begin(self, ask: Ask, waiter: Waiter) -> Turn:
         if ask.turn in self._turns:
             raise ValueError(f"turn {ask.turn} was asked for before")
         turn = self._turns[ask.turn] = Turn(wire.bounded(ask), waiter, self._clock())
         self.tally.asked(ask)
-        if self.line is OPEN:
-            self._request(turn)
+        return turn
 
     def abandon(self, turn_id: str) -> None:
         turn = self._turns.get(turn_id)
@@ -111,6 +117,7 @@ class Facts(Generic[F]):
         replica, attempt = turn.replica, self._withdraw(turn, turn_id)
         if reason is ReturnReason.UNREACHABLE and replica not in self._unusable:  # a busy one may have room later; this one was not tried
             turn.without = (*turn.without, replica)
+        self._unasked.doubt(replica, self._requests)
         self.tally.returns.add((replica, reason.value))
         self._say("returned", self._words.returned(turn_id, attempt, replica, reason))
         if self.line is OPEN and turn.asked_in != self._sessions:
@@ -227,7 +234,8 @@ class Facts(Generic[F]):
 
     def _request(self, turn: Turn, now: float | None = None) -> None:
         """`now`: one time for all that are asked for together, lest the rounding of their ages changes their order."""
-        turn.asked_in = self._sessions
+        self._requests += 1
+        turn.asked_in, turn.number = self._sessions, self._requests
         run = turn.run or turn.ask.run  # once the scheduler named its run, it stays that run
         now = self._clock() if now is None else now
         self.tally.facts["requested"] += 1

@@ -11,10 +11,12 @@ from luftpause.dataplane import wire
 from luftpause.dataplane.announced import Listed, read_replicas
 from luftpause.dataplane.facts import CLOSED, OPEN, OPENING, Facts, Line
 from luftpause.dataplane.leases import LeaseEnd
-from luftpause.dataplane.turns import Found, Lease, Placement, Refusal, ReturnReason
+from luftpause.dataplane.turns import Ask, Found, Kind, Lease, Placement, Refusal, ReturnReason, Waiter
+from luftpause.dataplane.unasked import Unasked
 from luftpause.dataplane.waiting import Parked, Turn
 
 PARKED_SECONDS_MAX: Final = 1.0
+GENERATIVE: Final = Kind.GENERATIVE  # a name of the module costs a tenth of an attribute of an Enum
 
 F = TypeVar("F")
 
@@ -24,6 +26,28 @@ __all__ = ["Ledger", "Line"]
 class Ledger(Facts[F]):
     """What `Facts` knows, and what comes from the scheduler."""
 
+    def ask(self, ask: Ask, waiter: Waiter) -> None:
+        """Where there is but one place for a single pass, it has that before the scheduler hears of it."""
+        replica = self._unasked.replica_for(ask) if ask.kind is not GENERATIVE and self.line is OPEN else None
+        if replica is None:
+            super().ask(ask, waiter)
+            return
+        turn = self._begin(ask, waiter)
+        ask, now, turn.asked_in = turn.ask, turn.arrived, self._sessions
+        fact = self._words.requested(ask, attempt=1, run=ask.run, arrived=now, now=now, without=(), sent_to=replica.name)
+        self._say_soon("requested", fact)
+        turn.run, turn.replica = ask.run or ask.fresh_run, replica.name
+        self._has_place(turn, now, "")
+        self._deliver(ask.turn, turn, Parked("", 0, now, None, None))
+
+    def _has_place(self, turn: Turn, now: float, why: str, *, turn_seq: int = 0, model: str = "") -> None:
+        """`why` it was held before; empty: it was not. `model`: that it goes on with, if it does not name it."""
+        self._ended.resumed(turn.run, turn.ask.principal)
+        self.tally.placed(turn, now, why)
+        self.memory.placed(
+            now, turn.ask, attempt=turn.attempt, run=turn.run, replica=turn.replica, turn_seq=turn_seq, fence=turn.fence, model=model
+        )  # fmt: skip
+
     # ---- the session ----------------------------------------------------------------------------------------------
 
     def opening(self) -> None:
@@ -32,6 +56,7 @@ class Ledger(Facts[F]):
         self._starts.clear()  # turns in flight are in the memory
         self._sessions += 1
         self._unusable = {}
+        self._unasked = Unasked()  # until it has read an announcement of this session
 
     def opened(self) -> None:
         """The scheduler has the memory: ask for all that is held."""
@@ -103,6 +128,7 @@ class Ledger(Facts[F]):
                 self._refuse(turn, Refusal(run, 409, "run_ended", f"run {run} was ended while this turn was held"))
 
     def suspect(self, replica: str, reason: str) -> None:
+        self._unasked.doubt(replica, self._requests)
         self._say("suspected", self._words.suspected(replica, reason))
 
     def locate(self, response: str, principal: str, found: Found) -> str:
@@ -159,12 +185,11 @@ class Ledger(Facts[F]):
             return
         now = self._clock()
         turn.run, turn.replica = run, replica
-        self._ended.resumed(run, turn.ask.principal)
-        self.tally.placed(turn, now, why)
+        self._unasked.trust(replica, turn.number)
         model = ""
         if lease is not None:
             turn.fence, turn.told, model = lease.fence, None, lease.model
-        self.memory.placed(now, turn.ask, attempt=attempt, run=run, replica=replica, turn_seq=turn_seq, fence=turn.fence, model=model)
+        self._has_place(turn, now, why, turn_seq=turn_seq, model=model)
         self._deliver(turn_id, turn, Parked(why, held_ms, now, priority, lease))
 
     def _deliver(self, turn_id: str, turn: Turn, place: Parked) -> None:
@@ -195,6 +220,7 @@ class Ledger(Facts[F]):
                 self._log.warning("can't use a replica", replica=name, reason=reason)
                 self._say("unusable", self._words.unusable(name, reason))
         self.replicas, self._unusable = MappingProxyType(usable), unusable
+        self._unasked.announced(usable)
         self.hosted = any(replica.tells_limits for replica in usable.values())
         for turn_id, place in list(self._parked.items()):
             if turn := self._turns.get(turn_id):

@@ -57,5 +57,5 @@ def _listed(each: pb.Replica) -> Listed:
     kind = KINDS_READ.get(each.kind, each.kind) if each.kind else Kind.GENERATIVE
     return Listed(
         each.name, each.url, tuple(each.models), kind, each.state, each.api_key_env, tuple(each.apis), each.asks_usage,
-        each.tells_limits, each.holds_limits,
+        each.tells_limits, each.holds_limits, each.passes_unasked,
     )  # fmt: skip

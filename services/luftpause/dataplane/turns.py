@@ -61,7 +61,8 @@ class Replica(Struct, frozen=True, gc=False):
     A replica as the scheduler announced it. `url` has no trailing slash and no `/v1`.
 
     `asks_usage`: the scheduler wants to know usage also where a client did not ask for it. `tells_limits`: and what answers say of limits;
-    `holds_limits`: a refusal by quota is no answer, the turn is held again.
+    `holds_limits`: a refusal by quota is no answer, the turn is held again. `passes_unasked`: a single pass may go there without asking,
+    where no other healthy replica serves its model.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Replica(Struct, frozen=True, gc=False):
     asks_usage: bool = False
     tells_limits: bool = False
     holds_limits: bool = False
+    passes_unasked: bool = False
 
 
 class Lease(Struct, frozen=True, gc=False):

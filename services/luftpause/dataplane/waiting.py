@@ -23,6 +23,7 @@ class Turn(Struct):
     replica: str = ""  # empty: held
     started: bool = False
     asked_in: int = 0  # the session
+    number: int = 0  # of its last request, among all of this ledger
     placed_at: float = 0.0
     row: "Row | None" = None  # where it is counted, once placed
     fence: int = 0  # of its lease, at a replica with a quota

@@ -85,7 +85,9 @@ def age_ms(now: float, moment: float) -> int:
     return max(0, round((now - moment) * 1000))
 
 
-def requested(ask: Ask, *, attempt: int, run: str, arrived: float, now: float, without: Sequence[str]) -> pb.Fact:
+def requested(
+    ask: Ask, *, attempt: int, run: str, arrived: float, now: float, without: Sequence[str], sent_to: str = ""
+) -> pb.Fact:  # fmt: skip
     return pb.Fact(
         turn_requested=pb.TurnRequested(
             turn=ask.turn,
@@ -109,6 +111,7 @@ def requested(ask: Ask, *, attempt: int, run: str, arrived: float, now: float, w
             body_bytes=ask.body_bytes,
             priority=ask.priority if ask.priority >= 0 else None,
             answer_tokens_max=ask.answer_tokens_max,
+            sent_to=sent_to,
         )
     )
 

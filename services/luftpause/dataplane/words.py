@@ -15,8 +15,12 @@ F_co = TypeVar("F_co", covariant=True)
 class Words(Protocol[F_co]):
     """Each method makes one fact. Times are seconds on the ledger's clock."""
 
-    def requested(self, ask: Ask, *, attempt: int, run: str, arrived: float, now: float, without: Sequence[str]) -> F_co:
-        """`run` as stated or, once known, as the scheduler resolved it; `without`: replicas that gave it back."""
+    def requested(self, ask: Ask, *, attempt: int, run: str, arrived: float, now: float, without: Sequence[str], sent_to: str = "") -> F_co:
+        """
+        `run` as stated or, once known, as the scheduler resolved it; `without`: replicas that gave it back.
+
+        `sent_to`: it went there unasked.
+        """
         ...
 
     def abandoned(self, turn: str, attempt: int) -> F_co: ...

@@ -319,6 +319,8 @@ class Host:
                 assert_never(decision)
 
     def _send(self, decision: Place | Held | Refuse | BranchFollowed | Located) -> None:
+        if type(decision) is Place and decision.sent:
+            return  # it said so itself
         session = self._outboxes.get(decision.dataplane)
         if session is None:
             self.undeliverable += 1  # it will resync and ask again

@@ -6,6 +6,7 @@ from luftpause.kit.config import ReplicaConfig
 from luftpause.kit.config_governor import GovernorConfig
 from luftpause.kit.config_quota import target_of
 from luftpause.kit.urls import base_url
+from luftpause.scheduler.core.admission import passes_unasked
 from luftpause.scheduler.core.events import Kind, ReplicaSpec
 from luftpause.scheduler.core.model import State
 from luftpause.scheduler.translate import Announced, Replicas
@@ -53,6 +54,7 @@ def announced(state: State) -> Replicas:
                 asks_usage=(state.settings.policy == "guard" or bool(replica.spec.quota)) and replica.spec.kind is Kind.GENERATIVE,
                 tells_limits=bool(replica.spec.quota),
                 holds_limits=bool(replica.spec.quota) and not replica.spec.passes_limits,
+                passes_unasked=passes_unasked(replica),
             )
         )
     return Replicas(tuple(found))

@@ -47,6 +47,7 @@ class Announced(Struct, frozen=True, gc=False):
     asks_usage: bool = False  # usage is asked of it where clients did not
     tells_limits: bool = False  # what its answers say of limits is to be told
     holds_limits: bool = False  # its refusals by quota are hidden, and the turn is held again
+    passes_unasked: bool = False  # single passes may go there without asking, where no other one can take them
 
 
 class Replicas(Struct, frozen=True, gc=False):
@@ -148,6 +149,7 @@ def _replica(replica: Announced) -> pb.Replica:
         asks_usage=replica.asks_usage,
         tells_limits=replica.tells_limits,
         holds_limits=replica.holds_limits,
+        passes_unasked=replica.passes_unasked,
     )
 
 
@@ -269,6 +271,7 @@ def _requested(fact: pb.Fact, dataplane: str, now: float) -> Event:
         priority=asked.priority if asked.HasField("priority") else -1,
         answer_tokens_max=min(asked.answer_tokens_max, TOKENS_MAX),
         traceparent=asked.traceparent,
+        sent_to=asked.sent_to,
     )
 
 

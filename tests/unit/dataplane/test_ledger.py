@@ -16,7 +16,7 @@ from luftpause.dataplane.ledger import PARKED_SECONDS_MAX, Ledger
 from luftpause.dataplane.memory import Memory
 from luftpause.dataplane.orders import absorb
 from luftpause.dataplane.seeking import SEEKERS_MAX
-from luftpause.dataplane.turns import Lease, Placement, Refusal, ReturnReason, Usage
+from luftpause.dataplane.turns import Kind, Lease, Placement, Refusal, ReturnReason, Usage
 from luftpause.kit.wire.v1 import scheduler_pb2 as pb
 from tests.support.scheduler_double import a_list_of
 from tests.support.waiters import Recorder, an_ask
@@ -699,3 +699,131 @@ def test_what_is_kept_of_turns_that_are_over_grows_no_further_once_the_memory_ha
         generation()
     before = generation()
     assert abs(generation() - before) < 150  # a single object of each turn would be 300
+
+
+# ---- single passes that go unasked ------------------------------------------------------------------------------
+
+
+def judges(*names: str, unasked: bool = True, state: str = "healthy") -> pb.Order:
+    """Classifiers that all serve one model."""
+    found = [
+        pb.Replica(name=name, url=f"http://{name}:1", models=["m"], kind=pb.KIND_CLASSIFIER, state=state, passes_unasked=unasked)
+        for name in names
+    ]
+    return pb.Order(replicas=pb.Replicas(replicas=found))
+
+
+@pytest.fixture
+def judged(desk: Desk) -> Desk:
+    absorb(desk.ledger, judges("j"))
+    desk.take()
+    return desk
+
+
+def a_pass(desk: Desk, turn: str = "t", **more: object) -> Recorder:
+    return desk.asked(turn, kind=Kind.CLASSIFIER, **more)
+
+
+def places(waiter: Recorder) -> list[tuple[str, str, int]]:
+    return [(each.replica.name, each.run, each.attempt) for each in waiter.told if isinstance(each, Placement)]
+
+
+def test_a_pass_that_can_go_to_one_replica_only_goes_at_once_and_is_told_with_its_place(judged: Desk) -> None:
+    first, second = a_pass(judged), a_pass(judged, "u", run="mine")
+    assert (places(first), places(second)) == ([("j", "run_of_t", 1)], [("j", "mine", 1)])
+    told = [fact.turn_requested for fact in judged.sent]
+    assert [(fact.turn, fact.attempt, fact.run, fact.fresh_run, fact.sent_to, fact.kind) for fact in told] == [
+        ("t", 1, "", "run_of_t", "j", pb.KIND_CLASSIFIER), ("u", 1, "mine", "run_of_u", "j", pb.KIND_CLASSIFIER),
+    ]  # fmt: skip
+    assert judged.ledger.in_flight() == ["t", "u"]
+    judged.ledger.finished("t", "", None, paused=False)
+    judged.ledger.failed("u", "engine_error")
+    assert judged.take() == ["turn_requested 1", "turn_requested 1", "turn_finished 1", "turn_failed 1"]
+    assert judged.ledger.memory.in_flight == {}
+
+
+def test_a_generative_turn_is_always_asked_for(desk: Desk) -> None:
+    absorb(desk.ledger, a_list_of("a", state="healthy", passes_unasked=True))
+    desk.sent.clear()
+    assert places(desk.asked()) == []
+    assert [fact.turn_requested.sent_to for fact in desk.sent] == [""]
+
+
+def test_a_hello_lists_it_and_no_request_is_repeated(judged: Desk) -> None:
+    a_pass(judged)
+    judged.ledger.closed()
+    judged.sent.clear()
+    judged.ledger.opening()
+    parts = list(Snapshot(judged.ledger.memory, 0.0).parts())
+    judged.ledger.opened()
+    assert [(turn.turn, turn.replica, turn.attempt, turn.kind) for part in parts for turn in part.turns] == [
+        ("t", "j", 1, pb.KIND_CLASSIFIER)
+    ]
+    assert judged.take() == []
+
+
+def test_without_a_session_or_before_its_announcement_nothing_goes_unasked(judged: Desk) -> None:
+    judged.ledger.closed()
+    waiters = [a_pass(judged, "closed")]
+    judged.ledger.opening()
+    waiters.append(a_pass(judged, "opening"))
+    judged.ledger.opened()
+    waiters.append(a_pass(judged, "opened"))
+    assert [fact.turn_requested.sent_to for fact in judged.sent] == ["", "", ""]
+    absorb(judged.ledger, judges("j"))
+    waiters.append(a_pass(judged, "announced"))
+    assert [places(each) for each in waiters] == [[], [], [], [("j", "run_of_announced", 1)]]
+
+
+@pytest.mark.parametrize("reason", [ReturnReason.UNREACHABLE, ReturnReason.BUSY])
+def test_one_that_came_back_is_the_schedulers_and_so_are_those_behind_it_until_it_places_one_there(
+    judged: Desk, reason: ReturnReason
+) -> None:
+    back = a_pass(judged)
+    on_its_way = desk_asks_elsewhere(judged)
+    judged.ledger.give_back("t", reason)
+    assert places(a_pass(judged, "doubts")) == []
+    judged.place("before", "j")  # decided before the scheduler could hear of it
+    assert places(on_its_way) == [("j", "r", 1)]
+    assert places(a_pass(judged, "still-doubts")) == []
+    judged.place("t", "j", attempt=2)  # this one was not requested anew
+    assert places(back) == [("j", "run_of_t", 1), ("j", "r", 2)]
+    assert places(a_pass(judged, "doubts-on")) == []
+    judged.place("doubts", "j")
+    assert places(a_pass(judged, "trusts")) == [("j", "run_of_trusts", 1)]
+
+
+def desk_asks_elsewhere(desk: Desk) -> Recorder:
+    """A turn that is asked for, since it claims a priority."""
+    return a_pass(desk, "before", priority=1)
+
+
+def test_a_suspected_replica_gets_no_pass_unasked(judged: Desk) -> None:
+    judged.ledger.suspect("j", "refused")
+    assert places(a_pass(judged)) == []
+    judged.place("t", "j")
+    assert places(a_pass(judged, "u")) == [("j", "run_of_u", 1)]
+
+
+def test_with_a_second_one_or_a_cap_the_scheduler_places_again(judged: Desk) -> None:
+    for number, order in enumerate((judges("j", "k"), judges("j", unasked=False), judges("j", state="unhealthy"))):
+        absorb(judged.ledger, order)
+        assert places(a_pass(judged, f"t{number}")) == []
+
+
+def test_a_waiter_of_a_pass_that_fails_does_not_end_the_session(judged: Desk) -> None:
+    class Broken(Recorder):
+        def placed(self, placement: Placement) -> None:
+            raise RuntimeError("a bug")
+
+    judged.ledger.ask(an_ask("t", kind=Kind.CLASSIFIER), Broken())
+    assert judged.ledger.counts["waiter_failed"] == 1
+
+
+def test_an_order_for_one_that_went_unasked_changes_nothing(judged: Desk) -> None:
+    waiter = a_pass(judged)
+    judged.place("t", "j", run="other")
+    judged.refuse("t")
+    assert places(waiter) == [("j", "run_of_t", 1)]
+    assert waiter.told == waiter.final[:1]
+    assert judged.ledger.counts["stale_attempt"] == 2

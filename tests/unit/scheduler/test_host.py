@@ -5,7 +5,7 @@ import gc
 from collections.abc import Callable
 
 import pytest
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from luftpause.kit.garbage import NEVER, Garbage
 from luftpause.scheduler.core.decisions import Decision, Expire, Forget, Held, HoldReason, Place, Probe, Refuse, ReplicasChanged, Step
@@ -135,6 +135,17 @@ def test_orders_go_to_the_dataplane_that_they_are_for(world: World):
     world.settle()
     assert said(mine) == ["replicas", "held", "placed", "refused"]
     assert said(other) == ["replicas"]
+
+
+def test_a_place_that_its_dataplane_has_told_itself_is_told_nobody(world: World):
+    outbox = world.attach()
+    world.settle()
+    outbox.take(1 << 20)
+    world.on(TurnStarted, structs.replace(PLACE, sent=True))
+    world.post(TurnStarted(world.now, "dp", "t", 1))
+    world.settle()
+    assert said(outbox) == []
+    assert (world.host.decisions["Place"], world.host.undeliverable) == (1, 0)
 
 
 def test_orders_for_a_dataplane_without_session_are_counted_and_dropped(world: World):

@@ -1,8 +1,8 @@
 """Does the core hear of replicas as they are configured, and dataplanes of what it knows of them?"""
 
 from luftpause.kit.config import ReplicaConfig
-from luftpause.scheduler.core.decide import initial
-from luftpause.scheduler.core.events import Kind, ReplicaSpec
+from luftpause.scheduler.core.decide import decide, initial
+from luftpause.scheduler.core.events import Kind, ProbeOutcome, ReplicaProbed, ReplicaSpec
 from luftpause.scheduler.core.model import Settings
 from luftpause.scheduler.replicas import announced, specs
 from luftpause.scheduler.translate import Announced, Replicas
@@ -31,3 +31,10 @@ def test_dataplanes_are_told_of_replicas_without_their_keys():
 def test_under_guard_dataplanes_ask_engines_that_generate_for_usage():
     state = initial(Settings(policy="guard"), specs([CONFIG, ReplicaConfig(name="b", url="http://f")]), 0.0)
     assert {each.name: each.asks_usage for each in announced(state).replicas} == {"a": False, "b": True}
+
+
+def test_dataplanes_are_told_where_passes_may_go_unasked_once_that_is_so():
+    state = initial(Settings(), specs([CONFIG, ReplicaConfig(name="b", url="http://f"), ReplicaConfig(name="c", url="http://g")]), 0.0)
+    for name in "ab":
+        state = decide(state, ReplicaProbed(1.0, name, ProbeOutcome.OK)).state
+    assert {each.name: each.passes_unasked for each in announced(state).replicas} == {"a": False, "b": True, "c": False}

@@ -245,14 +245,15 @@ ORDERS = [
     ),
     (
         translate.Replicas((
-            translate.Announced("a", "http://e", ("m",), Kind.CLASSIFIER, "healthy", "KEY", ("chat",)),
+            translate.Announced("a", "http://e", ("m",), Kind.CLASSIFIER, "healthy", "KEY", ("chat",), passes_unasked=True),
             translate.Announced("b", "http://f", (), Kind.GENERATIVE, "unknown", asks_usage=True, tells_limits=True, holds_limits=True),
         )),
         pb.Order(
             replicas=pb.Replicas(
                 replicas=[
                     pb.Replica(
-                        name="a", url="http://e", models=["m"], kind=pb.KIND_CLASSIFIER, state="healthy", api_key_env="KEY", apis=["chat"]
+                        name="a", url="http://e", models=["m"], kind=pb.KIND_CLASSIFIER, state="healthy", api_key_env="KEY", apis=["chat"],
+                        passes_unasked=True,
                     ),
                     pb.Replica(
                         name="b", url="http://f", kind=pb.KIND_GENERATIVE, state="unknown", asks_usage=True, tells_limits=True,
@@ -278,7 +279,7 @@ def test_every_hold_reason_has_its_word_on_the_wire(reason: HoldReason):
 def test_decisions_carry_nothing_that_the_wire_has_no_field_for():
     lease = {field.name for field in msgspec.structs.fields(Lease)}  # on the wire beside the others: a place without one is as short
     for decided, wire in ((Place, pb.Placed), (Held, pb.Held), (Refuse, pb.Refused)):
-        names = {field.name for field in msgspec.structs.fields(decided)} - {"dataplane"}
+        names = {field.name for field in msgspec.structs.fields(decided)} - {"dataplane", "sent"}  # one that was sent is told nobody
         names = names - {"lease"} | lease if decided is Place else names
         on_wire = {field.name.replace("_ms", "_seconds") for field in wire.DESCRIPTOR.fields}
         assert names == on_wire

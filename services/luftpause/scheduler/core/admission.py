@@ -38,6 +38,12 @@ def admits(replica: Replica, kind: str, turn_class: int, settings: Settings, spa
     return None
 
 
+def passes_unasked(replica: Replica) -> bool:
+    """It takes any single pass now: where no other one can, a dataplane need not ask for its place."""
+    uncapped = replica.passes_cap is None and replica.spec.max_in_flight is None
+    return uncapped and replica.health is Health.HEALTHY and not replica.removed and not replica.spec.quota
+
+
 def _passes_full(replica: Replica) -> bool:
     most = replica.spec.max_in_flight
     if replica.passes_cap is not None and replica.passes >= replica.passes_cap:

@@ -41,7 +41,7 @@ class Place(Struct, frozen=True, gc=False):
     Tell the waiting dataplane where the turn goes. `held_seconds` since it arrived, 0.0 if it was never held.
 
     `priority`: what the request should say to the engine, in the sign of its flavour; not set: nothing. `lease`: where
-    quotas have a say; not set: they have none.
+    quotas have a say; not set: they have none. `sent`: the dataplane has sent it there before it said so, and is told nothing.
     """
 
     dataplane: str
@@ -54,6 +54,7 @@ class Place(Struct, frozen=True, gc=False):
     held_seconds: float = 0.0
     priority: int | UnsetType = UNSET
     lease: Lease | UnsetType = UNSET
+    sent: bool | UnsetType = UNSET
 
 
 class Held(Struct, frozen=True, gc=False):

@@ -69,7 +69,11 @@ class Happened(Struct, frozen=True, gc=False, tag=True, tag_field="event", omit_
 
 
 class TurnRequested(Happened, frozen=True, gc=False):
-    """A dataplane asks for a place. `arrived` is when the client's request came in, on this clock (now - age)."""
+    """
+    A dataplane asks for a place. `arrived` is when the client's request came in, on this clock (now - age).
+
+    `sent_to`: it has sent this single pass there already, as it may (`admission.passes_unasked`).
+    """
 
     now: float
     dataplane: str
@@ -94,6 +98,7 @@ class TurnRequested(Happened, frozen=True, gc=False):
     priority: int = -1  # claimed, for quotas: 0 to 2; -1: not stated
     answer_tokens_max: int = 0  # as the request limits it; 0: not stated
     traceparent: str = ""  # of the trace that it belongs to; no rule hangs on it
+    sent_to: str = ""
 
 
 class TurnAbandoned(Happened, frozen=True, gc=False):

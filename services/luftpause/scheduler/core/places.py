@@ -27,8 +27,12 @@ from luftpause.scheduler.core.quota_wait import settle_lease, stop
 from luftpause.scheduler.core.runs import follow, lane_of, move_home, phase_of, put_run, with_lane
 
 
-def place(d: Draft, turn: Turn, key: QueueKey, name: str, run: Run | None = None) -> None:
-    """Give the turn to this replica. `key`: where it may go; it need not be held. `run`: its run, if that is not stored yet."""
+def place(d: Draft, turn: Turn, key: QueueKey, name: str, run: Run | None = None, *, sent: bool = False) -> None:
+    """
+    Give the turn to this replica. `key`: where it may go; it need not be held. `run`: its run, if that is not stored yet.
+
+    `sent`: its dataplane has done so.
+    """
     now, queue = d.now, turn.queue
     if turn.quota is not None:
         turn = stop(d, turn)
@@ -48,7 +52,7 @@ def place(d: Draft, turn: Turn, key: QueueKey, name: str, run: Run | None = None
         count_caller(d, turn.flow, in_flight=1)
     turn = count_in_flight(d, turn, run)
     bump(d, "placed")
-    d.decisions.append(placed(d, turn))
+    d.decisions.append(placed(d, turn, sent=sent))
 
 
 def _share(d: Draft, turn: Turn, name: str) -> None:
@@ -62,13 +66,14 @@ def _share(d: Draft, turn: Turn, name: str) -> None:
         mark_dirty(d, name)
 
 
-def placed(d: Draft, turn: Turn) -> Place:
+def placed(d: Draft, turn: Turn, *, sent: bool = False) -> Place:
     priority = d.policy.priority(d, turn) if d.policy.priority is not None else UNSET
     lease, quota = UNSET, turn.quota
     if quota is not None and (quota.fence or quota.model):
         lease = Lease(quota.fence, quota.level, quota.answer_share, quota.answer_least, turn.model if quota.model else "")
     return Place(
-        turn.dataplane, turn.id, turn.attempt, turn.run_id, turn.replica, turn.turn_seq, turn.reason, turn.held_seconds, priority, lease
+        turn.dataplane, turn.id, turn.attempt, turn.run_id, turn.replica, turn.turn_seq, turn.reason, turn.held_seconds, priority, lease,
+        sent or UNSET,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.admission import reported
+from luftpause.scheduler.core.admission import passes_unasked, reported
 from luftpause.scheduler.core.dataplanes import trusted
 from luftpause.scheduler.core.decisions import ReplicasChanged
 from luftpause.scheduler.core.events import ConfigChanged, ProbeOutcome, ReplicaProbed, ReplicaSpec
@@ -33,6 +33,8 @@ def probed(d: Draft, e: ReplicaProbed) -> None:
         if replica.health is not old.health:
             bump(d, f"replica/{replica.health.value}")
         replicas_changed(d)
+        d.decisions.append(ReplicasChanged())
+    elif passes_unasked(replica) != passes_unasked(old):
         d.decisions.append(ReplicasChanged())
 
 

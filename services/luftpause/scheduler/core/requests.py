@@ -9,7 +9,7 @@ from luftpause.scheduler.core.identity import Identity, answered, by_ids, carrie
 from luftpause.scheduler.core.indexes import Draft, arm, bump, dataplane_of, put_dataplane, put_turn
 from luftpause.scheduler.core.model import GENERATIVE, IdKey, Run, Turn, TurnPhase, run_key
 from luftpause.scheduler.core.placement import place_or_hold
-from luftpause.scheduler.core.places import placed
+from luftpause.scheduler.core.places import place, placed
 from luftpause.scheduler.core.queues import servers_of
 from luftpause.scheduler.core.quota_cost import configured, usual_priority
 from luftpause.scheduler.core.quota_grants import fallen
@@ -26,6 +26,13 @@ def requested(d: Draft, e: TurnRequested) -> None:
     known = d.turns.get(e.turn)
     if known is not None and _asked_again(d, known, e):
         return
+    if e.sent_to and e.kind is not Kind.GENERATIVE:
+        _sent(d, e)
+    else:
+        _waits(d, e)
+
+
+def _waits(d: Draft, e: TurnRequested) -> None:
     if e.priority >= 0 and (refusal := _may_not_claim(d, e)) is not None:
         refuse_unknown(d, _turn(d, e, Identity(e.run), (), ()), refusal)
         return
@@ -48,6 +55,14 @@ def requested(d: Draft, e: TurnRequested) -> None:
         _wait_for_ids(d, turn)
     else:
         admit(d, turn)
+
+
+def _sent(d: Draft, e: TurnRequested) -> None:
+    """A single pass that its engine has, or is about to get: it is counted there, whatever became of that replica meanwhile."""
+    turn = _turn(d, e, Identity(e.run), (), ())
+    dataplane = dataplane_of(d, e.dataplane)
+    put_dataplane(d, replace(dataplane, turns_count=dataplane.turns_count + 1))
+    place(d, turn, queue_key(d, turn), e.sent_to, sent=True)
 
 
 def _may_not_claim(d: Draft, e: TurnRequested) -> Refusal | None:
@@ -91,7 +106,7 @@ def _asked_again(d: Draft, turn: Turn, e: TurnRequested) -> bool:
         end(d, turn, "unlisted")
         return False
     elif e.attempt == turn.attempt and turn.phase is TurnPhase.IN_FLIGHT:
-        d.decisions.append(placed(d, turn))
+        d.decisions.append(placed(d, turn, sent=bool(e.sent_to)))
     elif e.attempt == turn.attempt and turn.reason is not None:
         run = "" if turn.phase is TurnPhase.IDENTIFYING else turn.run_id
         d.decisions.append(Held(turn.dataplane, turn.id, turn.attempt, run, turn.reason, turn.waits_for))

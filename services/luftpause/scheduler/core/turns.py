@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.admission import full
-from luftpause.scheduler.core.decisions import Expire, Outcome
+from luftpause.scheduler.core.admission import full, passes_unasked
+from luftpause.scheduler.core.decisions import Expire, Outcome, ReplicasChanged
 from luftpause.scheduler.core.events import (
     ReturnReason,
     TurnAbandoned,
@@ -69,7 +69,9 @@ def returned(d: Draft, e: TurnReturned) -> None:
         else:
             turn, replica = replace(turn, kept_home=turn.kept_home or (name if turn.strict else "")), d.replicas.get(name)
         if replica is not None:
-            put_replica(d, full(replica, turn.kind))
+            put_replica(d, now_full := full(replica, turn.kind))
+            if passes_unasked(replica) and not passes_unasked(now_full):
+                d.decisions.append(ReplicasChanged())
     dataplane = dataplane_of(d, turn.dataplane)
     put_dataplane(d, replace(dataplane, turns_count=dataplane.turns_count + 1))
     put_turn(d, turn)

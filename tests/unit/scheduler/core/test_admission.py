@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.admission import admits, full, limit, most_room, reported
+from luftpause.scheduler.core.admission import admits, full, limit, most_room, passes_unasked, reported
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.events import Load, ReplicaSpec, TurnClass
 from luftpause.scheduler.core.model import GENERATIVE, UNLIMITED, Health, Replica, Settings
@@ -117,3 +117,21 @@ def test_single_passes_that_were_refused_wait_for_the_next_report_and_then_go_on
     assert admits(again, "embedding", 0, SETTINGS) is None
     assert admits(replace(again, passes=3), "embedding", 0, SETTINGS) is HoldReason.CAPPED
     assert reported(again, None, 2.0, SETTINGS).passes_cap is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "spec", "open_"),
+    [
+        pytest.param({"passes": 500, "in_flight": 500, "cap": 1}, {}, True, id="no cap of its turns is one of its passes"),
+        pytest.param({"health": Health.UNKNOWN}, {}, False, id="not probed yet"),
+        pytest.param({"health": Health.UNHEALTHY}, {}, False, id="down"),
+        pytest.param({"removed": True}, {}, False, id="removed"),
+        pytest.param({}, {"max_in_flight": 500}, False, id="only counts tell whether there is room"),
+        pytest.param({}, {"quota": "api"}, False, id="its quota is asked for"),
+        pytest.param({"passes_cap": 500}, {}, False, id="it gave one back"),
+    ],
+)
+def test_passes_go_unasked_to_where_every_pass_is_admitted(changes: dict[str, object], spec: dict[str, object], open_: bool) -> None:
+    replica = replace(WELL, spec=replace(WELL.spec, **spec), **changes)
+    assert passes_unasked(replica) is open_
+    assert not open_ or admits(replica, "classifier", INTERACTIVE, SETTINGS) is None

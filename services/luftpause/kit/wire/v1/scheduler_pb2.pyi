@@ -253,7 +253,7 @@ class Alive(_message.Message):
     def __init__(self, lists_turns: bool = ..., turns: _Optional[_Iterable[str]] = ..., delivering: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TurnRequested(_message.Message):
-    __slots__ = ("turn", "attempt", "fresh_run", "run", "parent", "turn_class", "caller", "model", "kind", "api", "tool_call_ids", "head_digest", "previous_response", "body_hash", "age_ms", "without", "traceparent", "principal", "body_bytes", "priority", "answer_tokens_max")
+    __slots__ = ("turn", "attempt", "fresh_run", "run", "parent", "turn_class", "caller", "model", "kind", "api", "tool_call_ids", "head_digest", "previous_response", "body_hash", "age_ms", "without", "traceparent", "principal", "body_bytes", "priority", "answer_tokens_max", "sent_to")
     TURN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     FRESH_RUN_FIELD_NUMBER: _ClassVar[int]
@@ -275,6 +275,7 @@ class TurnRequested(_message.Message):
     BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     ANSWER_TOKENS_MAX_FIELD_NUMBER: _ClassVar[int]
+    SENT_TO_FIELD_NUMBER: _ClassVar[int]
     turn: str
     attempt: int
     fresh_run: str
@@ -296,7 +297,8 @@ class TurnRequested(_message.Message):
     body_bytes: int
     priority: int
     answer_tokens_max: int
-    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., fresh_run: _Optional[str] = ..., run: _Optional[str] = ..., parent: _Optional[str] = ..., turn_class: _Optional[_Union[TurnClass, str]] = ..., caller: _Optional[str] = ..., model: _Optional[str] = ..., kind: _Optional[_Union[Kind, str]] = ..., api: _Optional[str] = ..., tool_call_ids: _Optional[_Iterable[str]] = ..., head_digest: _Optional[bytes] = ..., previous_response: _Optional[str] = ..., body_hash: _Optional[bytes] = ..., age_ms: _Optional[int] = ..., without: _Optional[_Iterable[str]] = ..., traceparent: _Optional[str] = ..., principal: _Optional[str] = ..., body_bytes: _Optional[int] = ..., priority: _Optional[int] = ..., answer_tokens_max: _Optional[int] = ...) -> None: ...
+    sent_to: str
+    def __init__(self, turn: _Optional[str] = ..., attempt: _Optional[int] = ..., fresh_run: _Optional[str] = ..., run: _Optional[str] = ..., parent: _Optional[str] = ..., turn_class: _Optional[_Union[TurnClass, str]] = ..., caller: _Optional[str] = ..., model: _Optional[str] = ..., kind: _Optional[_Union[Kind, str]] = ..., api: _Optional[str] = ..., tool_call_ids: _Optional[_Iterable[str]] = ..., head_digest: _Optional[bytes] = ..., previous_response: _Optional[str] = ..., body_hash: _Optional[bytes] = ..., age_ms: _Optional[int] = ..., without: _Optional[_Iterable[str]] = ..., traceparent: _Optional[str] = ..., principal: _Optional[str] = ..., body_bytes: _Optional[int] = ..., priority: _Optional[int] = ..., answer_tokens_max: _Optional[int] = ..., sent_to: _Optional[str] = ...) -> None: ...
 
 class TurnAbandoned(_message.Message):
     __slots__ = ("turn", "attempt")
@@ -575,7 +577,7 @@ class Replicas(_message.Message):
     def __init__(self, replicas: _Optional[_Iterable[_Union[Replica, _Mapping]]] = ...) -> None: ...
 
 class Replica(_message.Message):
-    __slots__ = ("name", "url", "models", "kind", "state", "api_key_env", "apis", "asks_usage", "tells_limits", "holds_limits")
+    __slots__ = ("name", "url", "models", "kind", "state", "api_key_env", "apis", "asks_usage", "tells_limits", "holds_limits", "passes_unasked")
     NAME_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
@@ -586,6 +588,7 @@ class Replica(_message.Message):
     ASKS_USAGE_FIELD_NUMBER: _ClassVar[int]
     TELLS_LIMITS_FIELD_NUMBER: _ClassVar[int]
     HOLDS_LIMITS_FIELD_NUMBER: _ClassVar[int]
+    PASSES_UNASKED_FIELD_NUMBER: _ClassVar[int]
     name: str
     url: str
     models: _containers.RepeatedScalarFieldContainer[str]
@@ -596,7 +599,8 @@ class Replica(_message.Message):
     asks_usage: bool
     tells_limits: bool
     holds_limits: bool
-    def __init__(self, name: _Optional[str] = ..., url: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., kind: _Optional[_Union[Kind, str]] = ..., state: _Optional[str] = ..., api_key_env: _Optional[str] = ..., apis: _Optional[_Iterable[str]] = ..., asks_usage: bool = ..., tells_limits: bool = ..., holds_limits: bool = ...) -> None: ...
+    passes_unasked: bool
+    def __init__(self, name: _Optional[str] = ..., url: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., kind: _Optional[_Union[Kind, str]] = ..., state: _Optional[str] = ..., api_key_env: _Optional[str] = ..., apis: _Optional[_Iterable[str]] = ..., asks_usage: bool = ..., tells_limits: bool = ..., holds_limits: bool = ..., passes_unasked: bool = ...) -> None: ...
 
 class RunForgotten(_message.Message):
     __slots__ = ("run", "principal")
