@@ -94,8 +94,11 @@ class Loaded(Struct, frozen=True):
 Watch = Callable[[Standing], None]
 
 
-async def run_load(load: Load, watch: Watch) -> Loaded:
-    """`watch` is called whenever a run has ended. Raises LuftpauseError (`bad_trace`) if the trace has no run for one of the crowds."""
+async def run_load(load: Load, watch: Watch, stop: asyncio.Event | None = None) -> Loaded:
+    """`watch` is called whenever a run has ended; `stop` ends the load before its time.
+
+    Raises LuftpauseError (`bad_trace`) if the trace has no run for one of the crowds.
+    """
     for crowd in load.crowds:
         if load.plans and not any(plan.turn_class in {None, crowd.turn_class} for plan in load.plans):
             raise LuftpauseError(f"the trace has no {crowd.turn_class} runs", code="bad_trace")
@@ -107,12 +110,13 @@ async def run_load(load: Load, watch: Watch) -> Loaded:
         timeout=timeout,
         trust_env=False,  # a proxy from the environment must not get calls to this machine
     ) as client:
-        return await _Loading(load, client, watch).run()
+        return await _Loading(load, client, watch, stop or asyncio.Event()).run()
 
 
 class _Loading:
-    def __init__(self, load: Load, client: httpx.AsyncClient, watch: Watch) -> None:
+    def __init__(self, load: Load, client: httpx.AsyncClient, watch: Watch, stop: asyncio.Event) -> None:
         self._load = load
+        self._stop = stop
         self._client = client
         self._watch = watch
         self._began = time.monotonic()
@@ -126,15 +130,19 @@ class _Loading:
 
     async def run(self) -> Loaded:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._load.seconds):
-                async with _beside(decide(self._client, self._load.deciding, self._began, self._decided)):
+            async with asyncio.timeout(self._load.seconds) as time:
+                async with _beside(self._cut(time)), _beside(decide(self._client, self._load.deciding, self._began, self._decided)):
                     await self._runs()
                     if self._load.deciding.clients and self._load.seconds is not None:
                         await asyncio.Event().wait()  # the time ends it
-        seconds = self._load.seconds or self._now()
+        seconds = self._now() if self._stop.is_set() or self._load.seconds is None else self._load.seconds
         self._records += [run.record(Outcome.UNFINISHED) for run in self._open]
         await self._forget(self._open)
         return Loaded(self._records, self._decided, seconds, self._seed)
+
+    async def _cut(self, time: asyncio.Timeout) -> None:
+        await self._stop.wait()
+        time.reschedule(asyncio.get_running_loop().time())
 
     def _now(self) -> float:
         return time.monotonic() - self._began

@@ -112,13 +112,18 @@ class DecideReport(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What one load measured within `seconds`, of which the first `warm_up_s` don't count."""
+    """
+    What one load measured within `seconds`, of which the first `warm_up_s` don't count.
+
+    `interrupted`: the name of the signal that ended it before its time; empty: none did.
+    """
 
     seconds: float
     classes: dict[str, ClassReport]
     decide: DecideReport | None = None
     warm_up_s: float = 0.0
     seed: int | None = None
+    interrupted: str = ""
 
     @property
     def failed(self) -> int:

@@ -1,5 +1,6 @@
 """How are the figures of a load shown?"""
 
+import signal
 from typing import Final
 
 import msgspec
@@ -9,20 +10,24 @@ from rich.table import Table
 
 from luftpause.cli.load_report import ClassReport, DecideReport, Report, Spread
 
+SIGNALLED: Final = 128  # as shells tell of a program that a signal ended
+
 
 def show(result: Report, *, as_json: bool) -> int:
-    """Print it on stdout; returns the exit status: 0 when runs completed and none failed."""
+    """Print it on stdout; returns the exit status: 0 when runs completed and none failed, above 128 when a signal ended it."""
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
     else:
         _table(result, Console())
+    if result.interrupted:
+        return SIGNALLED + signal.Signals[result.interrupted]
     return 0 if result.completed and not result.failed else 1
 
 
 def _table(result: Report, console: Console) -> None:
     warm_up = f", without the first {result.warm_up_s:g} s" if result.warm_up_s else ""
     table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column(f"in {result.seconds:.1f} s{warm_up}")
+    table.add_column(f"in {result.seconds:.1f} s{warm_up}{', interrupted' if result.interrupted else ''}")
     for name in result.classes:
         table.add_column(name, justify="right")
     columns = [_rows(each) for each in result.classes.values()]

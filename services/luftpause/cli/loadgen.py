@@ -13,8 +13,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from luftpause.cli import load_trace, subagents
 from luftpause.cli.load_agents import Load, Loaded, Standing, run_load
 from luftpause.cli.load_report import DecideReport, Outcome, Report, RunRecord, decide_report, report
+from luftpause.cli.load_stop import interruptible
 from luftpause.cli.load_target import choose_model
-from luftpause.cli.subagents import SubAgentRun
+from luftpause.cli.subagents import SubAgentRun, SubAgents
 
 SPAWNS_AT_ONCE = 64
 TICK_SECONDS = 0.5
@@ -29,7 +30,7 @@ async def own_loop(load: Load, *, warm_up_s: float = 0.0, trace_out: Path | None
         nonlocal standing
         standing = now
 
-    with _bar() as bar:
+    with _bar() as bar, interruptible() as interrupt:
         task = bar.add_task("", total=load.seconds)
         began = time.monotonic()
 
@@ -37,11 +38,12 @@ async def own_loop(load: Load, *, warm_up_s: float = 0.0, trace_out: Path | None
             bar.update(task, completed=time.monotonic() - began, description=_described(load, standing))
 
         async with _every(TICK_SECONDS, describe):
-            loaded = await run_load(load, note)
+            loaded = await run_load(load, note, interrupt.asked)
     if trace_out is not None:
         load_trace.write(trace_out, loaded.runs)
     found = report(loaded.runs, loaded.seconds, warm_up_s=warm_up_s, seed=loaded.seed)
-    return replace(found, decide=_decided(loaded, warm_up_s)) if load.deciding.clients else found
+    decided = _decided(loaded, warm_up_s) if load.deciding.clients else None
+    return replace(found, decide=decided, interrupted=interrupt.by)
 
 
 async def _with_models(load: Load) -> Load:
@@ -67,20 +69,44 @@ def _decided(loaded: Loaded, warm_up_s: float) -> DecideReport:
 async def spawned(mcp: str, number: int, *, caller: str, seconds_max: float, arguments: dict[str, object], token: str = "") -> Report:
     """`number` sub-agents over MCP; `arguments` are those of the tool `spawn`."""
     turn_class = str(arguments.get("serviceClass") or "interactive")
-    spawning = asyncio.Semaphore(SPAWNS_AT_ONCE)
-    with _bar() as bar:
+    with _bar() as bar, interruptible() as interrupt:
         task = bar.add_task(f"{number} sub-agents", total=number)
         began = time.monotonic()
         async with subagents.connect(mcp, caller=caller, token=token) as client:
-
-            async def spawn(i: int) -> str:
-                async with spawning:
-                    return await client.spawn(f"Task {i}: look up one fact about the number {i} and sum it up.", **arguments)
-
-            handles = await asyncio.gather(*(spawn(i) for i in range(number)))
-            runs = await client.wait(handles, seconds_max=seconds_max, progress=_advance(bar, task))
+            handles: list[str] = []
+            work = asyncio.create_task(_spawn_and_wait(client, number, handles, arguments, seconds_max, _advance(bar, task)))
+            await _first(work, interrupt.asked)
+            runs = await client.wait(handles, seconds_max=0, progress=_advance(bar, task)) if handles else []
             await asyncio.gather(*(client.cancel(run.handle) for run in runs if not run.ended))
-    return report([_record(run, turn_class) for run in runs], time.monotonic() - began)
+    found = report([_record(run, turn_class) for run in runs], time.monotonic() - began)
+    return replace(found, interrupted=interrupt.by)
+
+
+async def _spawn_and_wait(
+    client: SubAgents, number: int, handles: list[str], arguments: dict[str, object], seconds_max: float, progress: subagents.Progress
+) -> None:
+    """`handles` grows as runs begin."""
+    spawning = asyncio.Semaphore(SPAWNS_AT_ONCE)
+
+    async def spawn(i: int) -> None:
+        async with spawning:
+            handles.append(await client.spawn(f"Task {i}: look up one fact about the number {i} and sum it up.", **arguments))
+
+    await asyncio.gather(*(spawn(i) for i in range(number)))
+    await client.wait(handles, seconds_max=seconds_max, progress=progress)
+
+
+async def _first(work: asyncio.Task[None], event: asyncio.Event) -> None:
+    """Until the work is done, or the event ends it. Raises what the work does."""
+    waiting = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+    finally:
+        for each in (work, waiting):
+            each.cancel()
+        await asyncio.gather(work, waiting, return_exceptions=True)
 
 
 def _record(run: SubAgentRun, turn_class: str) -> RunRecord:
