@@ -27,7 +27,8 @@ now() { date +%s%N; }
 seconds_since() { awk -v ns=$(($(now) - $1)) 'BEGIN {printf "%.1f", ns / 1e9}'; }
 get() { curl -fsS --noproxy '*' --max-time 45 "$@"; }
 until_ok() { local end=$((SECONDS + $1)); shift; until "$@" >/dev/null 2>&1; do [ $SECONDS -lt $end ] || return 1; sleep 0.5; done; }
-container() { docker ps -aq --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME" --filter "label=com.docker.compose.service=$1"; }
+# An image that Compose has built hands its labels down to every `docker run`: only `oneoff` tells those from a service's container.
+container() { docker ps -aq --filter label=com.docker.compose.oneoff=False --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME" --filter "label=com.docker.compose.service=$1"; }
 healthy() { [ "$(docker inspect -f '{{.State.Health.Status}}' "$(container "$1")")" = healthy ]; }
 all_healthy() { local s; for s in "$@"; do healthy "$s" || return 1; done; }
 up() { docker compose "$@" >"$TMP/up" 2>&1 || { cat "$TMP/up" >&2; docker compose ps -a >&2; docker compose logs --tail 20 >&2; die "docker compose $*"; }; }

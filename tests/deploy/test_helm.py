@@ -215,6 +215,24 @@ def test_probes_ask_with_a_host_that_is_served() -> None:
     assert container(found["Deployment/lp-luftpause-dataplane"])["livenessProbe"]["httpGet"]["path"] == "/health"
 
 
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({}, True),
+        ({"auth": {"existingSecret": "tokens"}}, False),
+        ({"auth": {"token": "t"}, "config": {"auth": {"metrics_open": True}}}, True),
+        ({"metrics": {"annotations": False}}, False),
+    ],
+)
+def test_a_prometheus_finds_the_pods_whose_metrics_it_may_read(values: dict[str, Any], found: bool) -> None:
+    for workload in workloads(rendered(values)).values():
+        annotations = workload["spec"]["template"]["metadata"]["annotations"]
+        told = {name.removeprefix("prometheus.io/"): value for name, value in annotations.items() if name.startswith("prometheus.io/")}
+        ports = {str(port["containerPort"]) for port in container(workload)["ports"]}
+        assert (told.get("scrape"), told.get("path")) == (("true", "/metrics") if found else (None, None))
+        assert not found or told["port"] in ports - {"5000"}  # that one speaks gRPC
+
+
 def test_no_pod_has_privileges_or_a_key_to_the_cluster() -> None:
     for name, workload in workloads(rendered(EVERYTHING)).items():
         spec = pod(workload)

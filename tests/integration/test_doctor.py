@@ -2,24 +2,31 @@
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncGenerator, Generator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
 from luftpause import __version__
 from luftpause.cli.doctor_all import examine
 from luftpause.cli.doctor_findings import Finding
+from luftpause.cli.doctor_unreached import why
+from tests.support.certificates import certificates
 from tests.support.ports import a_quiet_port, a_refusing_port
 
 METRICS = "sglang:num_running_reqs 1\nsglang:num_queue_reqs 0\n"
@@ -31,6 +38,7 @@ class Pages:
     def __init__(self, pages: dict[str, Any], *, key: str = "", date: datetime | None = None) -> None:
         self.pages, self._key, self._date = pages, key, date
         self.port = 0
+        self.missing: tuple[int, Any] = (404, {"error": "no such page"})
 
     @property
     def url(self) -> str:
@@ -52,12 +60,12 @@ class Pages:
         path = head.split()[1]
         if self._key and f"authorization: bearer {self._key}" not in head and path != "/health":
             return 401, {"error": "no"}
-        return (200, self.pages[path]) if path in self.pages else (404, {"error": "no such page"})
+        return (200, self.pages[path]) if path in self.pages else self.missing
 
 
 @contextlib.asynccontextmanager
-async def serving(pages: Pages) -> AsyncGenerator[Pages]:
-    server = await asyncio.start_server(pages.serve, "127.0.0.1", 0)
+async def serving(pages: Pages, *, host: str = "127.0.0.1") -> AsyncGenerator[Pages]:
+    server = await asyncio.start_server(pages.serve, host, 0)
     pages.port = server.sockets[0].getsockname()[1]
     try:
         yield pages
@@ -99,6 +107,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     for name in os.environ:
         if name.upper().endswith("_PROXY"):
             monkeypatch.delenv(name)
+    monkeypatch.setattr("luftpause.cli.doctor_unreached.CONTAINER_MARKS", ())  # wherever tests run
     return Place(tmp_path)
 
 
@@ -139,14 +148,103 @@ async def test_wrong_port_where_no_http_is_spoken(place: Place) -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         place.replica(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        one(await place.faults(), "replica a", "no HTTP answer", "correct its url")
+        one(await place.faults(), "replica a", "no HTTP answer", "correct its url", "write https://")
+
+
+async def test_engine_that_listens_on_the_other_address_of_this_machine(place: Place) -> None:
+    async with serving(engine(), host="::1") as there:
+        place.replica(f"http://127.0.0.1:{there.port}")
+        one(await place.faults(), "something does at [::1]", f"write http://[::1]:{there.port} in its url")
+
+
+async def test_address_of_a_container_itself(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("luftpause.cli.doctor_unreached.CONTAINER_MARKS", (place.folder,))
+    place.replica(f"http://127.0.0.1:{a_refusing_port()}")
+    one(await place.faults(), "is this container itself", "host.docker.internal")
+
+
+async def test_name_that_is_not_known(place: Place) -> None:
+    place.replica("http://no-such-engine.invalid:8000")
+    one(await place.faults(), "the name no-such-engine.invalid is not known here", "correct the host")
+
+
+async def test_tls_that_is_not_spoken(place: Place) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)  # of a greeting that is no HTTP
+        writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    async with server:
+        place.replica(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        one(await place.faults(), "it does not speak TLS", "write http://")
+
+
+async def test_certificate_that_nobody_trusts(place: Place, tmp_path: Path) -> None:
+    with shaking_hands_once(tmp_path) as port:
+        place.replica(f"https://127.0.0.1:{port}")
+        one(await place.faults(), "its certificate is not trusted: unable to get local issuer certificate", "SSL_CERT_FILE")
+
+
+@contextlib.contextmanager
+def shaking_hands_once(folder: Path) -> Generator[int]:
+    """The port of a TLS server that takes one connection, in a thread: asyncio's would lose sight of a handshake that fails."""
+    files = certificates(folder)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.cert, files.key)
+
+    def serve() -> None:
+        peer, _ = listening.accept()
+        with peer, contextlib.suppress(OSError):
+            context.wrap_socket(peer, server_side=True).close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listening.getsockname()[1]
+        thread.join()
+
+
+@pytest.mark.parametrize("says", ["Client sent an HTTP request to an HTTPS server.", "<title>400 No required SSL certificate</title>"])
+async def test_server_that_says_that_it_wants_tls(says: str, place: Place) -> None:
+    async with serving(Pages({})) as there:
+        there.missing = (400, says)
+        place.replica(there.url)
+        one(await place.faults(), "it speaks TLS", "write https://")
+
+
+@pytest.mark.parametrize(
+    ("message", "mend"),
+    [
+        ("Hostname mismatch, certificate is not valid for 'e'.", "write the name that stands in it instead of e"),
+        ("certificate has expired", "renew it"),
+        ("self-signed certificate", "in SSL_CERT_FILE"),
+    ],
+)
+def test_certificates_that_are_not_trusted(message: str, mend: str) -> None:
+    cause = ssl.SSLCertVerificationError()
+    cause.verify_message = message
+    found = why(no_connection(cause), "https://e:1/health")
+    assert found[0] == f"its certificate is not trusted: {message}"
+    assert mend in found[1]
+
+
+def test_machine_that_no_way_leads_to() -> None:
+    found = why(no_connection(OSError(errno.EHOSTUNREACH, "No route to host")), "http://10.1.1.1:1/health")
+    assert found[0] == "no way leads there (No route to host)"
+
+
+def no_connection(cause: Exception) -> httpx.ConnectError:
+    error = httpx.ConnectError("no")
+    error.__cause__ = cause
+    return error
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [
         (None, "", ("wants a key", "api_key_env")),
-        ("ENGINE_KEY", "", ("ENGINE_KEY is not set", "export ENGINE_KEY")),
+        ("ENGINE_KEY", "", ("ENGINE_KEY is not set, or empty", "export ENGINE_KEY")),
         ("ENGINE_KEY", "bad", ("refuses the key in ENGINE_KEY",)),
     ],
 )
@@ -168,8 +266,9 @@ async def test_right_key(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_unknown_model(place: Place) -> None:
     async with serving(engine(("llama-3.2-1b",))) as there:
-        place.replica(there.url, models=["llama-3.2-1B"])
-        one(await place.faults(), "does not serve llama-3.2-1B", "did you mean llama-3.2-1b?")
+        for name in ("llama-3.2-1B", "LLAMA-3.2"):
+            place.replica(there.url, models=[name])
+            one(await place.faults(), f"does not serve {name}", "did you mean llama-3.2-1b?")
 
 
 async def test_unknown_default_model(place: Place) -> None:
@@ -256,6 +355,12 @@ async def test_port_in_use(place: Place) -> None:
     async with serving(Pages({})) as other:
         place.config["dataplane"]["port"] = other.port
         one(await place.faults(), "dataplane", f"port {other.port} is taken", "dataplane.port")
+
+
+async def test_port_that_another_service_of_ours_has(place: Place) -> None:
+    async with serving(health("runtime")) as there:
+        place.config["dataplane"]["port"] = there.port
+        one(await place.faults(), "dataplane", "taken by luftpause's runtime", "dataplane.port")
 
 
 async def test_version_mismatch(place: Place) -> None:

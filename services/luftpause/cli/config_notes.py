@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from luftpause.kit.config_file import overlooked
 from luftpause.kit.urls import base_url
 
 NEAR: Final = (".local", ".internal", ".lan", ".localhost")
+_LOCAL: Final = re.compile(r"^(https?://)(?:localhost|\[::1\])(?=[:/]|$)")
 APIS: Final = ("chat", "completions", "responses", "messages", "embeddings")
 
 
@@ -83,7 +85,7 @@ def _apis(replica: ReplicaConfig) -> Iterator[str]:
 def _twins(config: Config) -> Iterator[str]:
     names: dict[str, list[str]] = {}
     for replica in config.replicas:
-        names.setdefault(base_url(replica.url), []).append(replica.name)
+        names.setdefault(_LOCAL.sub(r"\1127.0.0.1", base_url(replica.url)), []).append(replica.name)
     for url, twins in names.items():
         if len(twins) > 1:
             yield f"{', '.join(twins)}: have the same url {url}; each counts its turns as if it were alone there"

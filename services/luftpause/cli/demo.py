@@ -5,7 +5,6 @@ import itertools
 import secrets
 import shutil
 import sys
-import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from luftpause.cli import stack, subagents
 from luftpause.cli.children import Children, Show, supervise
 from luftpause.cli.choices import Engine
 from luftpause.cli.lines import LinePrinter, readable
+from luftpause.cli.scratch import scratch
 from luftpause.cli.stack import Plan
 from luftpause.cli.subagents import SubAgentRun
 from luftpause.cli.up import MODEL_SECONDS_MAX, first_model, how_to_attach
@@ -75,11 +75,11 @@ async def demo(engine: Engine, agents: int, *, as_json: bool, verbose: bool) -> 
     stopping = asyncio.Event()
     show = LinePrinter(console) if verbose else _quiet(console, stopping)
     token = from_environment(TOKEN) or secrets.token_hex(32)  # what runs for a moment is open to nobody else either
-    with tempfile.TemporaryDirectory(prefix="luftpause-demo-") as folder:
-        children = Children(Path(folder), show, {TOKEN: token})
+    with scratch() as folder:
+        children = Children(folder, show, {TOKEN: token})
         async with serve.stop_signals() as stop:
             try:
-                result = await supervise(children, stop, _run(children, engine, agents, Path(folder), console, token))
+                result = await supervise(children, stop, _run(children, engine, agents, folder, console, token))
             finally:
                 stopping.set()
                 await children.stop(stop.now)

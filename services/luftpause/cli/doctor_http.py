@@ -9,17 +9,23 @@ import httpx
 import orjson
 from msgspec import Struct
 
+from luftpause.cli.doctor_unreached import why
+
 SECONDS_MAX: Final = 5.0
 BYTES_MAX: Final = 16 * 2**20
 SKEW_SECONDS_MAX: Final = 5.0  # `Date` has whole seconds, and an answer takes its time
 
 
 class Answer(Struct, frozen=True):
-    """`status` 0: none came, and `problem` says why; `refused`: nothing listens there. `skew_seconds`: its clock less ours, about."""
+    """`status` 0: none came, `problem` says why, `mend` what helps if that is known; `refused`: nobody could be reached there.
+
+    `skew_seconds`: its clock less ours, about.
+    """
 
     status: int
     body: bytes = b""
     problem: str = ""
+    mend: str = ""
     refused: bool = False
     headers: dict[str, str] = {}
     skew_seconds: float = 0.0
@@ -45,17 +51,9 @@ async def get(client: httpx.AsyncClient, url: str, headers: dict[str, str] | Non
             return Answer(answer.status_code, bytes(body), headers=dict(answer.headers), skew_seconds=_skew(answer.headers.get("date")))
     except (TimeoutError, httpx.TimeoutException):
         return Answer(0, problem=f"no answer within {SECONDS_MAX:g} s")
-    except httpx.ConnectError as error:
-        return Answer(0, problem=_why(error), refused=True)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return Answer(0, problem=f"no HTTP answer ({type(error).__name__}: {error})")
-
-
-def _why(error: httpx.ConnectError) -> str:
-    text = str(error)
-    if "certificate" in text.lower():
-        return f"its certificate is not trusted ({text})"
-    return "nothing listens there" if "refused" in text or "attempts failed" in text else (text or "no connection")
+        problem, mend = why(error, url)
+        return Answer(0, problem=problem, mend=mend, refused=isinstance(error, httpx.ConnectError))
 
 
 def _skew(date: str | None) -> float:

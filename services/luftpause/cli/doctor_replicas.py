@@ -9,6 +9,7 @@ import httpx
 
 from luftpause.cli.doctor_findings import Finding, fault, note, ok
 from luftpause.cli.doctor_http import SKEW_SECONDS_MAX, Answer, get
+from luftpause.cli.doctor_unreached import wants_tls
 from luftpause.kit.clock import monotonic
 from luftpause.kit.config import Config, ReplicaConfig
 from luftpause.kit.model_names import is_pattern
@@ -50,6 +51,8 @@ class _Examination:
     async def all(self) -> tuple[list[Finding], set[str]]:
         replica = self._replica
         first = await get(self._client, f"{self._base}{replica.health}" if replica.health else api_at(self._base, "/v1/models"), self._key)
+        if wants_tls(first.status, first.body, self._base):
+            return [fault(self._what, f"{self._base}: it speaks TLS", "write https:// in its url")], set()
         gone = self._gone(first)
         if gone is not None:
             return [gone], set()
@@ -64,9 +67,10 @@ class _Examination:
     def _gone(self, answer: Answer) -> Finding | None:
         if answer.status:
             return None
-        if answer.refused:
-            return fault(self._what, f"{self._base}: {answer.problem}", "start the engine, or correct the host and port in its url")
-        return fault(self._what, f"{self._base}: {answer.problem}", "is it an engine's address? Look at its log, and correct its url")
+        usual = "start the engine, or correct the host and port in its url"
+        if not answer.refused:
+            usual = "is it an engine's address? Look at its log, and correct its url"
+        return fault(self._what, f"{self._base}: {answer.problem}", answer.mend or usual)
 
     def _health(self, answer: Answer) -> list[Finding]:
         path, status = self._replica.health, answer.status
@@ -102,7 +106,7 @@ class _Examination:
         if name is None:
             return fault(self._what, f"wants a key ({status})", "put it into a variable, and name that in `api_key_env:`")
         if not self._key:
-            return fault(self._what, f"wants a key ({status}), and {name} is not set", f"export {name}=… where the services run")
+            return fault(self._what, f"wants a key ({status}), and {name} is not set, or empty", f"export {name}=… where the services run")
         return fault(self._what, f"refuses the key in {name} ({status})", f"correct {name}; a key of another account or service?")
 
     async def _load(self) -> list[Finding]:
@@ -143,7 +147,8 @@ def skewed(what: str, answer: Answer) -> list[Finding]:
 
 
 def _near(name: str, known: set[str]) -> str:
-    close = difflib.get_close_matches(name, known, 1)
+    small = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(name.lower(), small, 1)
     if close:
-        return f"; did you mean {close[0]}?"
+        return f"; did you mean {small[close[0]]}?"
     return f"; served: {', '.join(sorted(known)[:MODELS_SHOWN])}" if known else ""

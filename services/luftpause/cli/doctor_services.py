@@ -68,7 +68,7 @@ def _of(service: Service, answer: Answer) -> tuple[list[Finding], bool]:
         return [note(service.name, f"does not run at {service.url}", "`luftpause up` starts it")], False
     told = cast("dict[str, Any]", answer.json() or {})
     if answer.status != 200 or told.get("service") != service.name:
-        return [_in_use(service.name, service.port, service.option)], False
+        return [_in_use(service.name, service.port, service.option, str(told.get("service") or ""))], False
     findings = skewed(service.name, answer)
     version = told.get("version")
     if version != __version__:
@@ -82,8 +82,9 @@ def _of(service: Service, answer: Answer) -> tuple[list[Finding], bool]:
     return findings or [ok(service.name, f"runs at {service.url}, version {version}")], True
 
 
-def _in_use(name: str, port: int, option: str) -> Finding:
-    return fault(name, f"port {port} is taken by another program", f"stop that (`ss -ltnp 'sport = :{port}'` shows it), or set {option}")
+def _in_use(name: str, port: int, option: str, by: str = "") -> Finding:
+    taken_by = f"luftpause's {by}" if by else "another program"
+    return fault(name, f"port {port} is taken by {taken_by}", f"stop that (`ss -ltnp 'sport = :{port}'` shows it), or set {option}")
 
 
 async def _of_dataplane(url: str, config: Config, client: httpx.AsyncClient) -> list[Finding]:

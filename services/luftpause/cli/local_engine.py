@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 def llama_engine(
     *,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8200,
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8300,
     slots: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 4,
     context: Annotated[int, typer.Option(min=256, help="Tokens of context, shared out among the slots.")] = 8192,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; not given: half the number of cores.")] = None,

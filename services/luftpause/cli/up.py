@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import functools
-import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from luftpause.cli import stack, tokens
 from luftpause.cli.children import ChildError, Children, Show, supervise
 from luftpause.cli.choices import Engine
 from luftpause.cli.lines import LinePrinter, own_lines
+from luftpause.cli.scratch import scratch
 from luftpause.cli.stack import Addresses, Plan
 from luftpause.kit import config_watch, serve
 from luftpause.kit.auth import TOKEN, from_environment
@@ -31,10 +31,10 @@ async def up(config: Config, engine: Engine | None, *, announce: Path | None, wa
     """
     stack.check_ports(config)
     console, logs = Console(), Console(stderr=True)
-    with tempfile.TemporaryDirectory(prefix="luftpause-") as folder:
+    with scratch() as folder:
         show = LinePrinter(logs)
-        children = Children(Path(folder), show)
-        plan = Plan(config, engine, Path(folder))
+        children = Children(folder, show)
+        plan = Plan(config, engine, folder)
         async with serve.stop_signals() as stop, _following(watcher, plan, stop, show) as follow:
             try:
                 await supervise(children, stop, _run(children, plan, console, announce, follow))

@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ import orjson
 from pydantic import ValidationError
 
 from luftpause.cli import parent, stack
+from luftpause.cli.scratch import scratch
 from luftpause.dataplane.room import usual_bytes_max
 from luftpause.dataplane.workers import Worker
 from luftpause.kit import serve
@@ -40,8 +40,7 @@ log = Log("dataplane")
 async def run(config: Config, count: int, *, announce: Path | None = None, back_off_seconds: tuple[float, ...] = BACK_OFF_SECONDS) -> None:
     """Run `count` dataplanes until SIGTERM or SIGINT. Raises LuftpauseError where the first start of one fails."""
     own = config.dataplane
-    with tempfile.TemporaryDirectory(prefix="luftpause-") as made, contextlib.closing(_port(own.host, own.port)) as kept:
-        folder = Path(made)
+    with scratch() as folder, contextlib.closing(_port(own.host, own.port)) as kept:
         workers = [_Child(Worker(number, count, folder), back_off_seconds) for number in range(count)]
         port = int(kept.getsockname()[1])
         for each in workers:

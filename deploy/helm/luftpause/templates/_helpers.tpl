@@ -113,6 +113,16 @@ governor:
 {{- omit (fromYaml (include "luftpause.config" .)) "replicas" | toJson | sha256sum -}}
 {{- end -}}
 
+{{/* How a Prometheus finds the pod, where it may read the page without a token. Takes a dict of `root` and `port`. */}}
+{{- define "luftpause.scrape" -}}
+{{- $open := or (not (include "luftpause.tokenSecret" .root)) (dig "auth" "metrics_open" false .root.Values.config) -}}
+{{- if and .root.Values.metrics.annotations $open -}}
+prometheus.io/scrape: "true"
+prometheus.io/port: {{ .port | quote }}
+prometheus.io/path: /metrics
+{{- end -}}
+{{- end -}}
+
 {{- define "luftpause.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 10001

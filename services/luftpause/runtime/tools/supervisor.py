@@ -73,6 +73,7 @@ class Supervisor:
 
     async def stop(self) -> None:
         self._stopping = True
+        self._lost.set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -159,7 +160,7 @@ class Supervisor:
 
     async def _supervise(self) -> None:
         delay, attempt = BACKOFF_SECONDS, 0
-        while True:
+        while not self._stopping:  # the SDK may turn a cancellation into an error of its own
             began = monotonic()
             # A server that hangs or dies at the first question of the new protocol gets the old handshake at the next attempt.
             mode = "auto" if attempt % 2 == 0 else "legacy"
@@ -171,7 +172,8 @@ class Supervisor:
             attempt = 0 if self._was_up else attempt + 1
             if self._was_up and monotonic() - began > BACKOFF_SECONDS_MAX:
                 delay = BACKOFF_SECONDS
-            await asyncio.sleep(delay)
+            if not self._stopping:
+                await asyncio.sleep(delay)
             delay = min(2 * delay, BACKOFF_SECONDS_MAX)
 
     async def _connection(self, mode: Any) -> None:
@@ -227,6 +229,7 @@ class Supervisor:
                     await self._check(client)
                     await _first(self._lost, self._lost, LIST_AGAIN_SECONDS)
         finally:
+            self._lost.set()
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
 
@@ -249,7 +252,7 @@ class Supervisor:
         tools = client.server_capabilities.tools
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
             return
-        while True:
+        while not self._lost.is_set():
             try:
                 async with client.listen(tools_list_changed=True) as events:
                     async for _ in events:
@@ -257,7 +260,8 @@ class Supervisor:
             except Exception as error:  # noqa: BLE001 - whatever ended the stream
                 self._log.debug("the change events of an MCP server ended", server=self.name, error=_describe(error))
             self._stale.set()
-            await asyncio.sleep(LISTEN_AGAIN_SECONDS)
+            if not self._lost.is_set():
+                await asyncio.sleep(LISTEN_AGAIN_SECONDS)
 
     async def _message(self, message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
