@@ -112,6 +112,8 @@ class Books:
         entry.replica, entry.placed = decision.replica, self.now
         self.waiting.pop(entry.turn, None)
         self._count(entry, 1)
+        if entry.generative:
+            self.pool(entry.replica).arrives(self.now)
         self.kept.pop(entry.run_key, None)  # whichever of its branches it follows
         entry.new_run = entry.run_key not in self.seen_runs
         if entry.generative:

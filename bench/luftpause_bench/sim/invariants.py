@@ -192,7 +192,7 @@ def may_be_placed(after: State, place: Place, report: ReplicaProbed | None) -> N
         return
     cap = replica.spec.max_in_flight or 1 << 30
     load = report.load if report is not None and replica.spec.capped and replica.load is not None else None
-    if load is not None and load.waiting:
+    if load is not None and load.waiting and replica.queued:  # else it may be what has just come
         cap = min(cap, max(1, load.running))
     if replica.cap is not None:
         cap = min(cap, max(1, replica.cap))

@@ -1,6 +1,6 @@
 """What may a replica take, by its reports and its own answers, read anew from the specification?"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import inf
 from typing import Final
@@ -9,6 +9,8 @@ from luftpause.scheduler.core.events import Load, ProbeOutcome, ReplicaSpec
 from luftpause.scheduler.core.settings import Settings
 
 BURST_MIN: Final = 8
+ARRIVING_SECONDS: Final = 0.1  # a turn that was placed so lately may be shown as waiting while it is on its way in
+ARRIVALS_MAX: Final = 8
 GONE: Final = ReplicaSpec("", "")  # of a replica that is not configured (any more)
 
 
@@ -31,6 +33,7 @@ class Pool:
     measured: bool = False  # its load could be read once
     most: int | None = None
     lifted: bool = False  # `most` was given up for want of knowledge: the right one may still hold
+    arrivals: list[float] = field(default_factory=list[float])  # when turns were placed since its last report
     peak: int = 0
     health: str = "unknown"
     misses: int = 0
@@ -60,7 +63,7 @@ class Pool:
         """After a good probe. `reserved`: places kept there for paused runs, at least."""
         load = load if self.spec.capped else None
         more = None if self.most is None else self.most + 1
-        if load is not None and load.waiting > 0:
+        if load is not None and load.waiting > self._arriving(now, settings):
             self.lifted = False
             self.most = min(max(1, load.running), more) if self.refused and more is not None else max(1, load.running)
         elif more is not None and self.refused and (load is not None or not self.measured):
@@ -74,9 +77,19 @@ class Pool:
         if load is not None:
             self.measured, self.load_at = True, now
         self.load = load
-        self.seen, self.peak = self.flying, 0
+        self.seen, self.peak, self.arrivals = self.flying, 0, []
         self.passes_most = max(self.passes_most or 0, self.passes) + 1 if self.pass_refused else None
         self.refused = self.full_when_empty = self.pass_refused = self.rests = False
+
+    def _arriving(self, now: float, settings: Settings) -> int:
+        """So many may wait there and be no queue: ours that begin with its next step, where nothing caps it."""
+        if self.most is not None or settings.policy != "original" or settings.cap_release != "stepwise":
+            return 0
+        return sum(now - at <= ARRIVING_SECONDS for at in self.arrivals)
+
+    def arrives(self, now: float) -> None:
+        """A turn was placed there."""
+        self.arrivals = [*self.arrivals[1 - ARRIVALS_MAX :], now]
 
     def is_full(self, *, generative: bool) -> None:
         """It gave a turn back, which is not counted any more."""
@@ -96,6 +109,7 @@ class Pool:
         elsewhere = (spec.url, spec.kind) != (self.spec.url, self.spec.kind)
         if not elsewhere and spec.capped == self.spec.capped:
             anew.seen, anew.load, anew.load_at = self.seen, self.load, self.load_at
+        anew.arrivals = self.arrivals
         if not elsewhere:
             anew.health, anew.misses, anew.delivered_at = self.health, self.misses, self.delivered_at
         return anew

@@ -11,6 +11,8 @@ from luftpause.scheduler.core.settings import Settings
 
 TURN = 1_000_000  # what is owed is counted in millionths, as sums of floats drift
 BURST_TURNS_MIN = 8  # default of burst_turns_max where the engine runs fewer
+ARRIVING_SECONDS = 0.1  # from a turn's place to its first step: the way to the engine, and the step that is under way there
+ARRIVALS_MAX = BURST_TURNS_MIN  # no more are known: with more on their way, what waits is a queue
 
 
 def takes(replica: Replica) -> HoldReason | None:
@@ -118,13 +120,37 @@ def room(replica: Replica, turn_class: int, settings: Settings) -> int:
     return most - replica.in_flight - (replica.reserved if turn_class == TurnClass.BATCH else 0)
 
 
-def reported(replica: Replica, load: Load | None, now: float, settings: Settings, reports_min: int = 1) -> Replica:
+def arriving_seconds(settings: Settings) -> float:
+    """`cap_release: at_once` is the original to the letter: there whatever waits is a queue."""
+    return ARRIVING_SECONDS if settings.cap_release == "stepwise" else 0.0
+
+
+def with_arrival(replica: Replica, now: float, seconds: float) -> tuple[float, ...]:
+    """Its newest placements with the one of now, as far as its next report may show them as waiting although they don't."""
+    if not seconds or replica.cap is not None or replica.load is None:
+        return ()
+    return (*[at for at in replica.arrivals if now - at <= seconds], now)[-ARRIVALS_MAX:]
+
+
+def _queues(replica: Replica, load: Load, now: float, seconds: float) -> bool:
+    """
+    Whether what waits there is a queue, and not just turns of ours that were placed within `seconds` and begin with the next step.
+
+    Where a cap is set already one that has just come counts, too: that engine is full, and its cap would rise with each report else.
+    """
+    if load.waiting == 0 or not seconds or replica.cap is not None:
+        return load.waiting > 0
+    return load.waiting > len([at for at in replica.arrivals if now - at <= seconds])
+
+
+def reported(replica: Replica, load: Load | None, now: float, settings: Settings, reports_min: int = 1, arriving: float = 0.0) -> Replica:
     """
     The replica after a good probe with this load (None: its metrics could not be read, or there are none).
 
-    A queue counts once `reports_min` reports in a row have shown it; until then the cap stays as it is.
+    A queue counts once `reports_min` reports in a row have shown it; until then the cap stays as it is. `arriving`: for so many seconds
+    after its place a turn may be shown as waiting while it is on its way in.
     """
-    queued = replica.queued + 1 if load is not None and load.waiting > 0 else 0
+    queued = replica.queued + 1 if load is not None and _queues(replica, load, now, arriving) else 0
     passes_cap = max(replica.passes_cap or 0, replica.passes) + 1 if replica.pass_refused else None
     if load is None:
         # Nothing was measured: what its own answers said about being full is released as if a queue had gone.
@@ -135,7 +161,7 @@ def reported(replica: Replica, load: Load | None, now: float, settings: Settings
         load_at, has_load = now, True
     return replace(
         replica, load=load, load_at=load_at, has_load=has_load, queued=queued, seen=replica.in_flight, peak=0, cap=cap,
-        refused=False, busy=False, passes_cap=passes_cap, pass_refused=False,
+        refused=False, busy=False, passes_cap=passes_cap, pass_refused=False, arrivals=(),
     )  # fmt: skip
 
 

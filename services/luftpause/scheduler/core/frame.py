@@ -61,6 +61,7 @@ class Policy(Struct, frozen=True, gc=False):
     told when a turn begins (1) and ceases (-1) to be held, before the key of its flow is worked out.
 
     `priority` is what a placed turn says to its engine. `queue_reports`: so many reports in a row must show a queue before it counts.
+    `arriving_seconds`: for so long after its place a turn that an engine without a cap shows as waiting may just be on its way in.
     """
 
     initial: Callable[[Settings], Any]
@@ -76,6 +77,7 @@ class Policy(Struct, frozen=True, gc=False):
     waits: Callable[[Facts, Turn, int], Learned] | None = None
     priority: Callable[[Facts, Turn], int | UnsetType] | None = None
     queue_reports: Callable[[Settings], int] = lambda _: 1
+    arriving_seconds: Callable[[Settings], float] = lambda _: 0.0
 
 
 NOTHING = Learned()

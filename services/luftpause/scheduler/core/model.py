@@ -46,6 +46,7 @@ class Replica(Struct, frozen=True, gc=False):
     has_load: bool = False  # its metrics were readable once: if they go missing that is a fault, not a property
     queued: int = 0  # the last so many of them showed a queue
     seen: int = 0  # generative turns that were in flight when it last reported
+    arrivals: tuple[float, ...] = ()  # when the newest turns were placed there, as far as a report may not have seen them begin
     peak: int = 0  # most places taken or kept when a turn ended, since the last report
     cap: int | None = None  # set by a reported queue, or by an engine that said it is full
     refused: bool = False  # said that it is full since the last report

@@ -3,7 +3,7 @@
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.admission import owes, shared
+from luftpause.scheduler.core.admission import owes, shared, with_arrival
 from luftpause.scheduler.core.decisions import Lease, Outcome, Place
 from luftpause.scheduler.core.events import TurnClass, TurnFinished
 from luftpause.scheduler.core.holding import requeue_lanes, waits_no_more
@@ -86,7 +86,9 @@ def count_in_flight(d: Draft, turn: Turn, run: Run | None = None, *, counted_now
     replica = replica_of(d, turn.replica)
     generative = turn.kind == GENERATIVE
     if generative:
-        put_replica(d, replace(replica, in_flight=replica.in_flight + 1, seen=replica.seen + (not counted_now)))
+        arrivals = with_arrival(replica, d.now, d.policy.arriving_seconds(d.settings)) if counted_now else replica.arrivals
+        in_flight, seen = replica.in_flight + 1, replica.seen + (not counted_now)
+        put_replica(d, replace(replica, in_flight=in_flight, seen=seen, arrivals=arrivals))
     else:
         put_replica(d, replace(replica, passes=replica.passes + 1))
     if d.expiry_at is None:  # else an older turn expires before: each lives for as long

@@ -49,6 +49,7 @@ ORIGINAL = Policy(
     admits=_admits,
     choose=_choose,
     reserve=_reserve,
+    arriving_seconds=admission.arriving_seconds,
 )
 
 POLICIES = {"original": ORIGINAL, "guard": GUARD}

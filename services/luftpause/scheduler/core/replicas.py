@@ -47,7 +47,10 @@ def _answered(d: Draft, replica: Replica, e: ReplicaProbed) -> Replica:
         apis=replica.apis if replica.spec.apis or e.apis is None else e.apis,
     )
     before = replica
-    replica = reported(replica, e.load if replica.spec.capped else None, d.now, d.settings, d.policy.queue_reports(d.settings))
+    replica = reported(
+        replica, e.load if replica.spec.capped else None, d.now, d.settings, d.policy.queue_reports(d.settings),
+        d.policy.arriving_seconds(d.settings),
+    )  # fmt: skip
     if before.load is not None:
         disarm(d, stale_at(d, before), Timer.LOAD, replica.name)
     if replica.load is not None:

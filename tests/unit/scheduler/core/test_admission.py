@@ -3,10 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from luftpause.scheduler.core.admission import admits, full, limit, most_room, passes_unasked, reported
+from luftpause.scheduler.core.admission import admits, full, limit, most_room, passes_unasked, reported, with_arrival
 from luftpause.scheduler.core.decisions import HoldReason
 from luftpause.scheduler.core.events import Load, ReplicaSpec, TurnClass
-from luftpause.scheduler.core.model import GENERATIVE, UNLIMITED, Health, Replica, Settings
+from luftpause.scheduler.core.model import GENERATIVE, UNLIMITED, Health, Replica
+from luftpause.scheduler.core.settings import Settings
 
 SETTINGS = Settings()
 WELL = Replica("a", ReplicaSpec("a", "http://a"), health=Health.HEALTHY, models=("m",))
@@ -68,6 +69,32 @@ def test_a_cap_rises_while_it_binds_and_is_forgotten_when_it_does_not() -> None:
     assert reported(replace(capped, in_flight=3, reserved=1), Load(3, 0), 1.0, SETTINGS).cap == 5
     assert reported(replace(capped, in_flight=3), Load(3, 0), 1.0, SETTINGS).cap is None
     assert reported(replace(capped, in_flight=4), Load(4, 0), 1.0, replace(SETTINGS, cap_release="at_once")).cap is None
+
+
+def test_turns_that_have_just_been_placed_are_no_queue_where_nothing_caps_their_engine() -> None:
+    """At 10 s three were placed and one a second before: what waits then may be those three, on their way to the engine's next step."""
+    busy = replace(WELL, has_load=True, load=Load(2, 0), in_flight=6)
+    for at in (9.0, 10.0, 10.0, 10.0):
+        busy = replace(busy, arrivals=with_arrival(busy, at, 0.1))
+    assert busy.arrivals == (10.0, 10.0, 10.0)
+    assert reported(busy, Load(2, 3), 10.1, SETTINGS, arriving=0.1).cap is None
+    assert reported(busy, Load(2, 4), 10.1, SETTINGS, arriving=0.1).cap == 2, "one more than can have come"
+    assert reported(busy, Load(2, 1), 10.2, SETTINGS, arriving=0.1).cap == 2, "it has waited for too long"
+    assert reported(busy, Load(2, 1), 10.1, SETTINGS).cap == 2, "a policy to which all that waits is a queue"
+    assert reported(replace(busy, cap=5), Load(2, 1), 10.1, SETTINGS, arriving=0.1).cap == 2, "it is full already"
+    after = reported(busy, Load(2, 3), 10.1, SETTINGS, arriving=0.1)
+    assert reported(after, Load(2, 3), 10.1, SETTINGS, arriving=0.1).cap == 2, "each arrival explains one report"
+
+
+def test_no_more_than_eight_arrivals_are_remembered_and_none_where_no_report_is_read_for_them() -> None:
+    busy = replace(WELL, has_load=True, load=Load(2, 0))
+    for _ in range(20):
+        busy = replace(busy, arrivals=with_arrival(busy, 5.0, 0.1))
+    assert busy.arrivals == (5.0,) * 8
+    assert reported(busy, Load(2, 9), 5.0, SETTINGS, arriving=0.1).cap == 2
+    assert with_arrival(busy, 5.0, 0.0) == ()
+    assert with_arrival(replace(busy, cap=3), 5.0, 0.1) == ()
+    assert with_arrival(replace(busy, load=None), 5.0, 0.1) == ()
 
 
 def test_a_full_engine_gets_no_more_than_it_has_until_a_probe() -> None:
