@@ -190,7 +190,7 @@ RULES: Final[dict[str, Hide | None]] = {
     **dict.fromkeys((
         "dataplane", "turn", "model", "api", "apis", "models", "name", "names", "url", "api_key_env", "replica", "replicas", "reason",
         "finish_reason", "without", "delivering", "turns", "home", "kind", "kept_home", "session", "boot", "query", "code", "message",
-        "phase", "held", "place", "queue", "rank", "spec", "servers", "dataplane_names", "identifying", "queue_keys",
+        "phase", "arrivals", "held", "place", "queue", "rank", "spec", "servers", "dataplane_names", "identifying", "queue_keys",
         "queues_of_home", "queues_of_model", "seconds", "dirty", "stale", "counters", "phases", "listed", "suspects", "unusable",
         "outcome", "load", "usage", "hold_reason", "turn_class", "waits_for", "waits_for", "patterns", "urls",
         "tools", "tool", "traceparent", "sent_to", "priority", "fallback", "fell", "asks", "lines", "given_up",
