@@ -110,6 +110,8 @@ class _Call:
 class AnswerBuilder:
     """Takes the JSON of chunks one by one. Tolerates what engines get wrong: no index, no id, arguments as an object.
 
+    A refusal is the answer where there is no other.
+
     `chars_max`: the most that it keeps, so that an engine that never stops can't take all memory.
     """
 
@@ -117,6 +119,7 @@ class AnswerBuilder:
         self._chars_max = chars_max
         self._chars = 0
         self._content: list[str] = []
+        self._refusal: list[str] = []
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
         self._usage: Json = {}
@@ -155,7 +158,7 @@ class AnswerBuilder:
         details = self._usage.get("prompt_tokens_details")
         cached = cast("Json", details).get("cached_tokens") if isinstance(details, dict) else 0
         return ModelAnswer(
-            content=_joined("".join(self._content)),
+            content=_joined("".join(self._content) or "".join(self._refusal)),
             calls=tuple(ModelCall(call.id, _joined(call.name), _cleaned(call.arguments)) for call in self._calls),
             finish_reason=self.finish_reason,
             prompt_tokens=_count(self._usage.get("prompt_tokens")),
@@ -169,7 +172,8 @@ class AnswerBuilder:
         if isinstance(message, dict):
             body = cast("Json", message)
             self._content.append(self._counted(_text(body.get("content"))))
-            for call in _dicts(body.get("tool_calls")):
+            self._refusal.append(self._counted(_text(body.get("refusal"))))
+            for call in _dicts(body.get("tool_calls")) or _older_form(body):
                 self._call(call)
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
@@ -210,6 +214,12 @@ class AnswerBuilder:
         if index is not None:
             self._by_index[index] = call
         return call
+
+
+def _older_form(message: Json) -> list[Json]:
+    """The one call of an engine that has not learnt of `tool_calls`."""
+    function = message.get("function_call")
+    return [{"index": 0, "function": cast("Json", function)}] if isinstance(function, dict) else []
 
 
 def _raise_error(chunk: Json) -> None:

@@ -205,3 +205,26 @@ def test_arguments_in_a_hundred_thousand_pieces_take_no_time():
         builder.chunk({"choices": [{"index": 0, "delta": {"tool_calls": [call("y" * 50, name="f", index=0, id="x")]}}]})
     assert len(builder.answer().calls[0].arguments) == 5_000_000
     assert time.process_time() - began < 10, "appending to one text copies it each time: minutes"
+
+
+def test_a_refusal_is_the_answer_where_there_is_no_other() -> None:
+    builder = AnswerBuilder()
+    for delta in ({"role": "assistant", "refusal": "I can't "}, {"refusal": "do that.", "content": None}):
+        builder.chunk({"choices": [{"index": 0, "delta": delta}]})
+    assert builder.answer().content == "I can't do that."
+    builder.chunk({"choices": [{"index": 0, "delta": {"content": "But this."}}]})
+    assert builder.answer().content == "But this."
+
+
+def test_a_call_in_the_older_form_is_one() -> None:
+    builder = AnswerBuilder()
+    for piece in ({"name": "add", "arguments": '{"a"'}, {"arguments": ":1}"}):
+        builder.chunk({"choices": [{"index": 0, "delta": {"function_call": piece}, "finish_reason": None}]})
+    assert builder.answer().calls == (ModelCall("", "add", '{"a":1}'),)
+
+
+def test_a_call_in_both_forms_is_made_once() -> None:
+    builder = AnswerBuilder()
+    both = {"function_call": {"name": "f", "arguments": "{}"}, "tool_calls": [call("{}", name="f", index=0, id="x")]}
+    builder.chunk({"choices": [{"message": both, "finish_reason": "tool_calls"}]})
+    assert builder.answer().calls == (ModelCall("x", "f", "{}"),)

@@ -26,6 +26,8 @@ from luftpause.runtime.ports import RunState
 
 BUDGET_SPENT = "Error: tool-call budget spent"
 DECLINED = "Error: the user declined this tool call"
+FILTERED = "content_filter"  # OpenAI's finish_reason
+WITHHELD = "a filter of the engine or its provider withheld the answer (finish_reason content_filter); put the task in other words"
 INTERRUPTED = (
     "Error: this tool call was interrupted by a restart and may have happened. It was not repeated. "
     "Check its effect before you make it again."
@@ -123,12 +125,17 @@ def _answered(run: Run, event: Answered) -> RunStep:
         return _calls(run, event)
     if event.content.strip():
         return _settle(replace(run, conclusion=event.content))
-    return _empty(run)
+    return _empty(run, event.finish_reason)
 
 
-def _empty(run: Run) -> RunStep:
-    """Ask once again; a second empty answer in a row, or one to the last turn that the run may have, completes it with an empty text."""
+def _empty(run: Run, finish_reason: str) -> RunStep:
+    """Ask once again; a second empty answer in a row, or one to the last turn that the run may have, completes it with an empty text.
+
+    If a filter withheld it, the run fails.
+    """
     if run.empty_answers or run.turns > run.created.max_tool_calls:
+        if finish_reason == FILTERED:
+            return RunStep(run, (Finish(RunState.FAILED, WITHHELD),))
         return _settle(replace(run, conclusion=""))
     return _settle(replace(run, empty_answers=1, messages=(*run.messages, *history.empty_round())))
 

@@ -2,7 +2,7 @@
 
 | written | by |
 |---|---|
-| `<tool_call>{…}</tool_call>` | Hermes, Qwen; with `<function=…>` inside: Qwen3-Coder |
+| `<tool_call>{…}</tool_call>` | Hermes, Qwen; with `<function=…>` inside: Qwen3-Coder; `name<arg_key>…` inside: GLM |
 | `<function=name>{…}</function>` | Llama 3.1; the closing tag may be missing at the end of the text |
 | `<invoke name="…"><parameter name="…">…</parameter></invoke>` | Claude's older form |
 | `[TOOL_CALLS][{…}]`, `[TOOL_CALLS]name[ARGS]{…}` | Mistral |
@@ -35,6 +35,8 @@ WRAPPERS: Final = re.compile(r"</?(?:function_calls|tool_calls)>|<\|(?:eom_id|eo
 _PARAMETER: Final = re.compile(
     r"""<parameter(?:=|\ name=")(?P<name>[^"<>\s]{1,128})"?>\n?(?P<value>.*?)\n?</parameter>\s*""", re.DOTALL | re.VERBOSE
 )
+_KEYED: Final = re.compile(r"(?P<name>[A-Za-z0-9_.-]{1,64})\s*(?=<arg_key>|</tool_call>)")
+_PAIR: Final = re.compile(r"<arg_key>(?P<name>[^<>]{1,128})</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>\s*", re.DOTALL)
 _NAMED: Final = re.compile(r"(?P<name>[A-Za-z0-9_.-]{1,64})(?:\[CALL_ID\][A-Za-z0-9]*)?(?:\[ARGS\])?\s*(?=\{)")
 _PYTHON_END: Final = re.compile(r"<\|(?:eom_id|eot_id)\|>|\Z")
 
@@ -60,6 +62,8 @@ def _tool_call(text: str, opening: re.Match[str]) -> Found | None:
     if inner := MARKERS.match(text, start):
         within = _function(text, inner) if inner.lastgroup == "function" else None
         return _closed(text, within, "</tool_call>")
+    if keyed := _KEYED.match(text, start):
+        return _closed(text, _parameters(text, keyed["name"], keyed.end(), _PAIR), "</tool_call>")
     try:
         value, end = loose_json.parse_at(text, start)
     except NotJson:
@@ -116,10 +120,10 @@ def _pythonic(text: str, start: int, end: int) -> Found | None:
     return Found(tuple(WrittenCall(name, arguments) for name, arguments in written), end) if written else None
 
 
-def _parameters(text: str, name: str, start: int) -> Found:
+def _parameters(text: str, name: str, start: int, form: re.Pattern[str] = _PARAMETER) -> Found:
     arguments: dict[str, str] = {}
-    while parameter := _PARAMETER.match(text, start):
-        arguments[parameter["name"]] = parameter["value"]
+    while parameter := form.match(text, start):
+        arguments[parameter["name"].strip()] = parameter["value"]
         start = parameter.end()
     return Found((WrittenCall(name, arguments),), start)
 

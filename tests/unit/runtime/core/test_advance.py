@@ -125,6 +125,15 @@ def test_an_empty_answer_to_the_last_turn_is_not_asked_for_again() -> None:
     assert play(created(max_tool_calls=0), Answered(""))[1] == (Finish(RunState.COMPLETED, ""),)
 
 
+def test_an_answer_that_a_filter_withholds_twice_fails_the_run() -> None:
+    withheld = Answered("", finish_reason="content_filter")
+    assert play(created(), withheld)[1] == (AskModel(with_tools=True),)
+    (end,) = play(created(), withheld, withheld)[1]
+    assert isinstance(end, Finish)
+    assert end.state is RunState.FAILED
+    assert "a filter of the engine or its provider withheld the answer" in end.text
+
+
 def test_an_empty_answer_costs_one_turn_with_tools() -> None:
     events = [created(max_tool_calls=2), Answered(""), asked("a", rejected="Error: no")]
     run, effects = play(*events)
