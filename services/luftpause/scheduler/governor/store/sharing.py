@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from luftpause.kit.clock import Clock
@@ -18,9 +17,9 @@ from luftpause.scheduler.governor.store import claims
 from luftpause.scheduler.governor.store.chunking import Chunking
 from luftpause.scheduler.governor.store.journal import named
 from luftpause.scheduler.governor.store.link import Link, SharingSettings
-from luftpause.scheduler.governor.store.port import Enable, Hint, Renew, Renewed, Report, Reserve, Store, StoreDownError, Waiting
-from luftpause.scheduler.governor.store.safe_share import SafeShare
+from luftpause.scheduler.governor.store.port import Enable, Hint, Renew, Renewed, Report, Store, Waiting
 from luftpause.scheduler.governor.store.shared_target import TOLD_SECONDS, Holding, SharedTarget
+from luftpause.scheduler.governor.store.verdicts import CLOSED_SECONDS, Declined, Verdicts
 from luftpause.scheduler.quota.decisions import Decision, Expired, Grant
 from luftpause.scheduler.quota.events import (
     AnswerReported,
@@ -35,19 +34,11 @@ from luftpause.scheduler.quota.events import (
 )  # fmt: skip
 from luftpause.scheduler.quota.model import Lease, State, Target
 from luftpause.scheduler.quota.reports import told_by
-from luftpause.scheduler.quota.shared import rank_of
 
 BEAT_SECONDS: Final = 0.25  # so often the store hears who waits, and which leases last on
 SWEEP_SECONDS: Final = 30.0  # the same of targets that nobody uses, at most
-CLOSED_SECONDS: Final = 1.0
 HINT_SECONDS: Final = 0.02  # hints that come within it are one
 TOLD: Final = (AnswerReported, LimitsObserved, LeaseReleased, LeaseRenewed, TargetEnabled)
-
-
-class Declined(Struct, frozen=True):
-    scope: str
-    retry_seconds: float
-    why: str
 
 
 class Sharing:
@@ -66,8 +57,9 @@ class Sharing:
     ) -> None:
         self.declines: Counter[str] = Counter()  # by cause
         self.link = Link(store, node=node, post=post, state=state, clock=clock, settings=settings, faults=faults)
-        self._store, self._node, self._post, self._state, self._clock, self._settings = store, node, post, state, clock, settings
+        self._store, self._node, self._post, self._state, self._clock = store, node, post, state, clock
         self._chunking = Chunking(self.link, calls=settings.chunk_calls, state=state, clock=clock)
+        self._verdicts = Verdicts(self.link, self._chunking, node=node, state=state, clock=clock, settings=settings)
         self._hinted: set[str] = set()
         self._enabling: set[str] = set()  # targets of which the store has still to hear it
 
@@ -210,7 +202,7 @@ class Sharing:
 
     async def _reserve(self, shared: SharedTarget, lease: Lease) -> None:
         try:
-            verdict = await self._verdict(shared, lease)
+            verdict = await self._verdicts.of(shared, lease)
         except Exception as error:  # noqa: BLE001 - whatever it is, the call waits again
             self.link.fault(error)
             verdict = Declined("", CLOSED_SECONDS, "fault")
@@ -231,59 +223,6 @@ class Sharing:
         else:
             self.link.journal.release(shared.name, verdict, self._clock())
             self.link.told()
-
-    async def _verdict(self, shared: SharedTarget, lease: Lease) -> Holding | Declined:
-        target = self._state().targets.get(shared.name)
-        if target is None:
-            return Declined("", CLOSED_SECONDS, "removed")
-        if (holding := self._chunking.take(shared, lease) or await self._chunking.wait(shared, lease)) is not None:
-            return holding
-        return self._alone(shared, lease, target) if self.link.down_since is not None else await self._agreed(shared, lease, target)
-
-    async def _agreed(self, shared: SharedTarget, lease: Lease, target: Target) -> Holding | Declined:
-        """By the store, and while that learns within the safe share too."""
-        is_learning = self._clock() < shared.learning_until
-        if is_learning and (declined := self._unsafe(shared, lease, target)) is not None:
-            return declined
-        try:
-            answer = await self.link.ask(shared.name, self._question(lease, target))
-        except StoreDownError as error:
-            self.link.lose(error)
-            return self._alone(shared, lease, target)
-        if answer.ok:
-            return Holding(lease, answer.fence, alone=False)
-        if is_learning and shared.safe is not None:
-            shared.safe.over(lease.cost, tuple((name, 0.0) for name, _ in lease.cost))
-        self.link.told_core(shared, answer)
-        return Declined(answer.scope, answer.retry_seconds, answer.why)
-
-    def _question(self, lease: Lease, target: Target) -> Reserve:
-        return Reserve(
-            node=self._node,
-            want=lease.want,
-            caller=lease.caller,
-            rank=rank_of(lease),
-            lease_seconds=lease.seconds,
-            waiting=claims.waiting_of(target, lease.priority),
-            scopes=claims.scopes_of(target, self._state().settings, self._clock(), lease),
-        )
-
-    def _alone(self, shared: SharedTarget, lease: Lease, target: Target) -> Holding | Declined:
-        """Without the store."""
-        if self._settings.failure_mode == "closed":
-            return Declined("", CLOSED_SECONDS, "down")
-        if self._settings.failure_mode == "soft" and (declined := self._unsafe(shared, lease, target)) is not None:
-            return declined
-        return Holding(lease, lease.fence, alone=True)
-
-    def _unsafe(self, shared: SharedTarget, lease: Lease, target: Target) -> Declined | None:
-        """What is not within this node's safe share; what is, is booked there."""
-        now = self._clock()
-        if shared.safe is None:
-            scopes = claims.without(target, shared.pending)
-            shared.safe = SafeShare(scopes, shared.nodes, now, part=self._settings.safe_part)
-        refused = shared.safe.refused(lease.cost, lease.priority, now)
-        return None if refused is None else Declined(refused[0], refused[1], "safe_share")
 
     def _hear_of_others(self, shared: SharedTarget) -> None:
         if shared.known is not None and shared.nodes > 1 and self._clock() - shared.told_at >= TOLD_SECONDS:
