@@ -105,10 +105,10 @@ class LedgerFile:
 
     def check(self) -> None:
         """Can it be written at all? Raises ConfigError: to be told at the start, not when the first ledger is lost."""
-        if self._path.is_dir():
-            raise ConfigError(f"governor.state {self._path}: is a folder; name a file in it")
         probe = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         try:
+            if self._path.is_dir():
+                raise ConfigError(f"governor.state {self._path}: is a folder; name a file in it")
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with probe.open("wb") as file:
                 file.write(b"\0" * CHECK_BYTES)  # a full disk takes an empty one
