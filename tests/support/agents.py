@@ -79,6 +79,9 @@ class CountingTools:
     def tools(self) -> Mapping[str, ToolSpec]:
         return self.specs
 
+    def away(self) -> Mapping[str, ToolSpec]:
+        return {}
+
     def servers(self) -> tuple[ServerState, ...]:
         return (ServerState("server", self.connected, tools=len(self.specs)),)
 

@@ -154,6 +154,9 @@ class FakeTools:
     def tools(self) -> Mapping[str, ToolSpec]:
         return self.offered
 
+    def away(self) -> Mapping[str, ToolSpec]:
+        return {}
+
     def on_change(self, tell: Callable[[], None]) -> None:
         self._told.append(tell)
 

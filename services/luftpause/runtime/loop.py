@@ -75,7 +75,8 @@ class Loop:
         answer = await self._answer(entry, offered)
         if isinstance(answer, str):
             return ending(entry.run, RunState.FAILED, answer), False
-        found = interpret(entry.run, answer, offered, CpuBudget(INTERPRET_SECONDS))
+        away = allowed(self._tools.away(), entry.run.created.tools) if with_tools else {}
+        found = interpret(entry.run, answer, offered, CpuBudget(INTERPRET_SECONDS), away)
         for note in found.notes:
             log.warning(note, run=entry.handle)
         return replace(found.event, seconds=self._since(asked_at)), answer.compact

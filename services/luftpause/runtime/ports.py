@@ -349,6 +349,10 @@ class Toolbox(Protocol):
         """By the name that engines see, in a stable order."""
         ...
 
+    def away(self) -> Mapping[str, ToolSpec]:
+        """Those of servers that are not connected now."""
+        ...
+
     def servers(self) -> tuple[ServerState, ...]: ...
 
     def on_change(self, tell: Callable[[], None]) -> None:

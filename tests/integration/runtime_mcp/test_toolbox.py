@@ -177,11 +177,13 @@ async def test_a_killed_http_server_is_seen_and_comes_back_under_the_same_names(
         await bench.kill()
         await until(lambda: not tools.servers()[0].connected)
         assert tools.tools() == {}
+        assert list(tools.away()) == names
         result = await tools.call("add", {"a": 1, "b": 1})
         assert result.failed
         assert "up is not connected" in result.text
         await bench.start()
         await until(lambda: list(tools.tools()) == names)
+        assert tools.away() == {}
         assert (await tools.call("add", {"a": 1, "b": 1})).text == "2"
 
 

@@ -45,8 +45,12 @@ class Interpreted(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def interpret(run: Run, answer: ModelAnswer, offered: Mapping[str, ToolSpec], limit: Limit = unlimited) -> Interpreted:
+def interpret(
+    run: Run, answer: ModelAnswer, offered: Mapping[str, ToolSpec], limit: Limit = unlimited, away: Mapping[str, ToolSpec] | None = None
+) -> Interpreted:
     """The journal's event of an answer. `offered`: the tools of this turn; without any, calls are not looked for and text is the answer.
+
+    `away`: tools that were offered before, and whose servers are not connected now.
 
     `limit` bounds what the answer or a tool's schema could make endless: then text is an answer, and arguments are not validated.
     """
@@ -64,7 +68,7 @@ def interpret(run: Run, answer: ModelAnswer, offered: Mapping[str, ToolSpec], li
     asked: list[AskedCall] = []
     for index, call in enumerate(calls):
         call_id = _fresh_id(run, index, call, taken)
-        made, note = _asked(call_id, call, offered, answer.finish_reason, limit)
+        made, note = _asked(call_id, call, offered, away or {}, answer.finish_reason, limit)
         asked.append(_with_approval(run, made, offered))
         notes += [note] if note else []
     event = Answered(
@@ -88,12 +92,15 @@ def _fresh_id(run: Run, index: int, call: ModelCall, taken: set[str]) -> str:
     return call_id
 
 
-def _asked(call_id: str, call: ModelCall, offered: Mapping[str, ToolSpec], finish_reason: str, limit: Limit) -> tuple[AskedCall, str]:
+def _asked(
+    call_id: str, call: ModelCall, offered: Mapping[str, ToolSpec], away: Mapping[str, ToolSpec], finish_reason: str, limit: Limit
+) -> tuple[AskedCall, str]:
     """The call, and a note for the log ("": none)."""
     name = _BAD_NAME.sub("_", whole(call.name))[:64] or "unknown"
     tool = offered.get(call.name)
     if tool is None:
-        return AskedCall(call_id, name, _arguments_text(call.arguments), rejected=unknown_tool(call.name, offered)), ""
+        why = not_now(away[call.name]) if call.name in away else unknown_tool(call.name, offered)
+        return AskedCall(call_id, name, _arguments_text(call.arguments), rejected=why), ""
     checked: Accepted | Rejected | None = limit(lambda: check(tool, call.arguments), None)
     match checked or unchecked(tool, call.arguments, "its input schema takes too long to check"):
         case Rejected(message, arguments):
@@ -118,6 +125,11 @@ def minted_id(run: Run, index: int) -> str:
     """The same for the same run, turn and place in the answer; no counter that another run could have too."""
     digest = hashlib.blake2b(f"{run.handle}/{run.turns}/{index}".encode(), digest_size=12)
     return f"call_{digest.hexdigest()}"
+
+
+def not_now(tool: ToolSpec) -> str:
+    """A model that reads that its tool is unknown never tries it again."""
+    return f"Error: {tool.name} can't be called now: the tool server {tool.server} is not connected. Try it again later, or do without it."
 
 
 def unknown_tool(name: str, offered: Mapping[str, ToolSpec]) -> str:

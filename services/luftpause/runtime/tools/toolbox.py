@@ -24,6 +24,7 @@ class Tools:
     def __init__(self, config: RuntimeConfig) -> None:
         self._supervisors = {name: Supervisor(name, server, config, self._changed) for name, server in config.servers.items()}
         self._offered: dict[str, ToolSpec] = {}
+        self._away: dict[str, ToolSpec] = {}
         self._told: list[Callable[[], None]] = []
         self._given: dict[str, tuple[str, str]] = {}  # every name that engines were told, so that a run may go on using it
 
@@ -37,6 +38,9 @@ class Tools:
 
     def tools(self) -> Mapping[str, ToolSpec]:
         return self._offered
+
+    def away(self) -> Mapping[str, ToolSpec]:
+        return self._away
 
     def servers(self) -> tuple[ServerState, ...]:
         return tuple(supervisor.state() for supervisor in self._supervisors.values())
@@ -61,8 +65,9 @@ class Tools:
         known = {(supervisor.name, tool.name): tool for supervisor in self._supervisors.values() for tool in supervisor.known}
         names = engine_names(known)
         up = {state.name for state in self.servers() if state.connected}
-        specs = [_spec(names[key], key[0], tool) for key, tool in known.items() if key[0] in up]
-        before, self._offered = self._offered, {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.name)}
+        specs = sorted((_spec(names[key], key[0], tool) for key, tool in known.items()), key=lambda spec: spec.name)
+        before, self._offered = self._offered, {spec.name: spec for spec in specs if spec.server in up}
+        self._away = {spec.name: spec for spec in specs if spec.server not in up}
         if before != self._offered:
             for tell in self._told:
                 tell()

@@ -39,6 +39,15 @@ def test_an_unknown_tool_is_answered_with_the_names_nearest_first() -> None:
     assert call.name == "get_wether"
 
 
+def test_a_tool_whose_server_is_away_is_not_unknown() -> None:
+    away = {"wiki": spec("wiki")}
+    gone, nobody = interpret(fresh(), calls(("wiki", "{}"), ("wikis", "{}")), TOOLS, away=away).event.calls
+    assert gone.rejected == (
+        f"Error: wiki can't be called now: the tool server {away['wiki'].server} is not connected. Try it again later, or do without it."
+    )
+    assert nobody.rejected.startswith("Error: unknown tool 'wikis'.")
+
+
 @pytest.mark.parametrize("name", ["Get_Weather", "GET_WEATHER"])
 def test_another_case_is_another_name_but_the_nearest(name: str) -> None:
     (call,) = interpret(fresh(), calls((name, "{}")), TOOLS).event.calls
