@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +14,7 @@ from luftpause.cli.status_ask import Json, Seen
 HELD_SHOWN: Final = 8
 CALLERS_SHOWN: Final = 8
 RUNS_SHOWN: Final = 12
+NARROW_CELLS: Final = 60
 BAR_CELLS: Final = 24
 NUMBER_CELLS: Final = 4
 SPARK_CELLS: Final = 40
@@ -75,21 +77,22 @@ def view(seen: Seen, width: int, *, ascii_only: bool = False) -> RenderableType:
     """All of it, for a terminal so wide."""
     marks = Marks(ascii_only=ascii_only)
     core = seen.status["state"]
-    parts: list[RenderableType] = [_head(seen, core, marks)]
+    room = width - 2 if width > NARROW_CELLS else width
+    parts: list[RenderableType] = [_head(seen, core, marks, min(SPARK_CELLS, room - 18))]
     if found := problems(seen.status):
         parts.append(Text("\n".join(f"! {each}" for each in found), style="bold yellow"))
-    parts.append(_replicas(core, marks))
-    parts.append(_held(core, marks))
-    parts.append(_callers(core, marks))
+    parts.append(_replicas(core, marks, room))
+    parts.append(_held(core, marks, room))
+    parts.append(_callers(core, marks, room))
     if targets := quotas_of(seen.status):
         parts.append(_quotas(targets, marks))
     if seen.runtime is not None:
-        parts.append(_runs(seen.runtime, marks))
+        parts.append(_runs(seen.runtime, marks, room))
     spaced = [each for part in parts for each in (part, Text())][:-1]
-    return Padding(Group(*spaced), (0, 1)) if width > 60 else Group(*spaced)
+    return Padding(Group(*spaced), (0, 1)) if width > NARROW_CELLS else Group(*spaced)
 
 
-def _head(seen: Seen, core: Json, marks: Marks) -> RenderableType:
+def _head(seen: Seen, core: Json, marks: Marks, cells: int) -> RenderableType:
     status = seen.status
     phases = {phase: sum(classes.values()) for phase, classes in core["runs"].items()}
     in_flight = sum(each["in_flight"] for each in core["held_by_class"])
@@ -99,12 +102,12 @@ def _head(seen: Seen, core: Json, marks: Marks) -> RenderableType:
     head.append(f"{in_flight} in flight, {core['held']} held", style="bold")
     head.append(f"; runs: {phases['generating']} generating, {phases['paused']} paused, {phases['idle']} idle")
     if seen.samples:
-        head.append(f"\nin flight  {spark([row[3] + row[4] for row in seen.samples], marks)}")
-        head.append(f"\nheld       {spark([row[1] + row[2] for row in seen.samples], marks)}")
+        head.append(f"\nin flight  {spark([row[3] + row[4] for row in seen.samples], marks, cells)}")
+        head.append(f"\nheld       {spark([row[1] + row[2] for row in seen.samples], marks, cells)}")
     return head
 
 
-def _replicas(core: Json, marks: Marks) -> RenderableType:
+def _replicas(core: Json, marks: Marks, room: int) -> RenderableType:
     replicas: list[Json] = [*core["replicas"], *core["replicas_removed"]]
     removed = {each["name"] for each in core["replicas_removed"]}
     most = max([1, *(max(each["cap"] or 0, each["in_flight"] + each["paused_interactive"]) for each in replicas)])
@@ -117,7 +120,7 @@ def _replicas(core: Json, marks: Marks) -> RenderableType:
             Text(each["name"]), Text(health, style=HEALTH.get(health, "yellow")), bar(each, most, marks), f"{each['in_flight']} / {cap}",
             *reported, str(each["held"]),
         )  # fmt: skip
-    return table
+    return _fitting(table, room, (2, 5, 4, 6))
 
 
 def bar(replica: Json, most: int, marks: Marks) -> Text:
@@ -140,7 +143,7 @@ def bar(replica: Json, most: int, marks: Marks) -> Text:
     return Text.assemble(*cells)
 
 
-def _held(core: Json, marks: Marks) -> RenderableType:
+def _held(core: Json, marks: Marks, room: int) -> RenderableType:
     if not core["held"]:
         return Text("nothing is held", style="dim")
     reasons = {reason: sum(classes.values()) for reason, classes in core["held_by_reason"].items()}
@@ -151,10 +154,10 @@ def _held(core: Json, marks: Marks) -> RenderableType:
         age = duration(turn["held_seconds"])
         words = (turn["run"] or turn["turn"], age, turn["reason"], turn["waits_for"], turn["caller"] or marks.none, turn["turn_class"])
         table.add_row(*map(Text, words))
-    return table
+    return _fitting(table, room, (5, 4, 3)) if room <= NARROW_CELLS else table
 
 
-def _callers(core: Json, marks: Marks) -> RenderableType:
+def _callers(core: Json, marks: Marks, room: int) -> RenderableType:
     callers: list[Json] = core["callers_busiest"][:CALLERS_SHOWN]
     if not callers:
         return Text("no caller has a turn in flight", style="dim")
@@ -167,7 +170,7 @@ def _callers(core: Json, marks: Marks) -> RenderableType:
         filled = round(BAR_CELLS * min(1.0, part))
         share = Text.assemble((marks.full * filled, "cyan"), (marks.free * (BAR_CELLS - filled), "dim"))
         table.add_row(Text(each["name"] or "(none)"), share, f"{part:.0%}", str(each["in_flight"]), str(each["held"]), wait)
-    return table
+    return _fitting(table, room, (1, 5))
 
 
 def quotas_of(status: Json) -> list[Json]:
@@ -202,7 +205,7 @@ def _units(count: float) -> str:
     return f"{round(count, 1):.15g}"
 
 
-def _runs(runtime: Json, marks: Marks) -> RenderableType:
+def _runs(runtime: Json, marks: Marks, room: int) -> RenderableType:
     runs: list[Json] = runtime["runs"]
     rows = list(_tree(runs))
     running = sum(run["state"] in {"Running", "AwaitingApproval"} for run in runs)
@@ -216,7 +219,7 @@ def _runs(runtime: Json, marks: Marks) -> RenderableType:
             Text(f"approval of {waits[0]}" if waits else run["doing"] or marks.none),
             *(str(costs[key]) for key in ("turns", "tool_calls", "prompt_tokens", "completion_tokens")),
         )  # fmt: skip
-    return table
+    return _fitting(table, room, (2, 4, 3)) if room <= NARROW_CELLS else table
 
 
 def _tree(runs: Sequence[Json]) -> Iterable[tuple[Json, int]]:
@@ -229,9 +232,9 @@ def _tree(runs: Sequence[Json]) -> Iterable[tuple[Json, int]]:
         stack += [(by_handle[child], depth + 1) for child in reversed(run["children"]) if child in by_handle]
 
 
-def spark(values: Sequence[int], marks: Marks) -> str:
+def spark(values: Sequence[int], marks: Marks, cells: int = SPARK_CELLS) -> str:
     """The newest values as a row of bars on a scale of their own, with the last in figures."""
-    shown = values[-SPARK_CELLS:]
+    shown = values[-max(1, cells) :]
     most = max(1, *shown)
     top = len(marks.sparks) - 1
     return "".join(marks.sparks[0 if not value else max(1, round(top * value / most))] for value in shown) + f" {shown[-1]}"
@@ -246,6 +249,21 @@ def duration(seconds: float) -> str:
     if seconds < 3600:
         return f"{seconds // 60:.0f} min {seconds % 60:02.0f} s"
     return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:02.0f} min"
+
+
+def _fitting(table: Table, width: int, spare: Sequence[int]) -> Table:
+    """Without the columns of these numbers, the first first, until nothing has to be cut."""
+    console = Console(width=1000)
+    kept = list(enumerate(table.columns))
+    for number in spare:
+        if Measurement.get(console, console.options, table).maximum <= width:
+            break
+        at = next(place for place, (each, _) in enumerate(kept) if each == number)
+        gone = kept.pop(at)[1]
+        if at < len(kept) and not kept[at][1].header:  # a bar, and its figure beside it
+            kept[at][1].header = str(gone.header).removesuffix(" of cap")
+        table.columns = [column for _, column in kept]
+    return table
 
 
 def _table(*columns: str, numbers: tuple[int, ...] = (), note: str = "") -> Table:

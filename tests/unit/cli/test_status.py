@@ -5,6 +5,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -195,6 +196,18 @@ def test_a_bar_shows_both_classes_what_is_kept_and_the_cap() -> None:
 
 def test_a_spark_shows_something_wherever_something_was() -> None:
     assert spark([0, 1, 100, 50], Marks(ascii_only=False)) == "▁▂█▅ 50"
+
+
+@pytest.mark.parametrize("width", [140, 80, 60, 40, 34])
+def test_on_a_narrow_terminal_names_stay_whole_and_bars_go(seen: Seen, width: int) -> None:
+    lines = shown(seen, width, ascii_only=True).splitlines()
+    assert max(map(len, lines)) <= width
+    assert sum(line.split()[:2] == ["in", "flight"] and set(line.split()[2]) <= set("_.-=+*#@") for line in lines) == 1
+    header, row = next((header.split(), row.split()) for header, row in pairwise(lines) if header.split()[:1] == ["Replica"])
+    assert row[:2] == [seen.status["state"]["replicas"][0]["name"], "healthy"]
+    assert "/" in row
+    assert header[2:4] == ["In", "flight"]
+    assert (("Running" in header), any(set(word) <= set("#=+.|") for word in row)) == (width >= 60, width >= 80)
 
 
 def test_quotas_and_runs_are_shown_where_there_are_some(seen: Seen) -> None:
