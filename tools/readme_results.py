@@ -40,10 +40,12 @@ def section(names: Sequence[str], results: Path = RESULTS) -> str:
 def _headline(document: dict[str, Any]) -> str:
     """The published load at all memories: runs per minute, ± standard deviation over seeds."""
     seeds = document["seeds"]
+    closely = document["parameters"].get("closely")
+    more = f" ({closely['seeds']} in {closely['scene']}, where bounds are near)" if closely else ""
     told = (
-        f"Simulated ({document['simulated']}), {len(seeds)} seeds from {seeds[0]}: 48 batch and 4 interactive agents on two engines whose "
-        "KV memory holds a third (x1) to all (x3) of what all runs need. Interactive and batch runs per minute, ± their deviation over "
-        "seeds, and against the router alone:"
+        f"Simulated ({document['simulated']}), {len(seeds)} seeds from {seeds[0]}{more}: 48 batch and 4 interactive agents on two engines "
+        "whose KV memory holds a third (x1) to all (x3) of what all runs need. Interactive and batch runs per minute, ± their deviation "
+        "over seeds, and against the router alone:"
     )
     lines = [
         told,

@@ -4,6 +4,7 @@ import argparse
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -234,6 +235,16 @@ def test_words_are_whole_and_a_part_is_no_result() -> None:
     assert not command._is_part(flood, whole, tuple(range(5)))
     assert command._is_part(flood, whole, (101,))
     assert command._is_part(flood, chosen, tuple(range(5)))
+
+
+def test_the_scene_whose_bounds_are_close_is_played_with_more_seeds_unless_somebody_says_how_many() -> None:
+    flood = FLOODS["flood"]
+    scenes = flood.scenes(7)
+    whole = argparse.Namespace(first_seed=None, dev=False, seeds=None, quick=False)
+    for options, close, other in ((whole, 15, 5), (argparse.Namespace(**{**vars(whole), "seeds": 2}), 2, 2)):
+        played = Counter(cell.scene.name for cell in command._cells(flood, scenes, ["direct"], options))
+        assert played == {scene.name: close if scene.name == FIT else other for scene in scenes}
+    assert [cell.seed for cell in command._cells(flood, scenes[1:2], ["direct"], whole)] == list(range(101, 116))
 
 
 # ---- what agents do ---------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ THREE: Final = ("direct", "engine_priority", "guard")
 class Flood(Struct, frozen=True):
     """
     `scenes` gets the seed of random sets. `quick`: so many scenes are played then, each once. `more`: variants that are played in the
-    scenes `more_in` only. `figure`: of what ratios to `base` are shown. `drawn`: the variants in the plot.
+    scenes `more_in` only. `closely`: a scene whose bounds are as near as a percent, and with how many seeds it is played. `figure`: of what
+    ratios to `base` are shown. `drawn`: the variants in the plot.
     """
 
     what: str
@@ -28,6 +29,7 @@ class Flood(Struct, frozen=True):
     variants: tuple[str, ...]
     judge: Callable[[Sequence[Row]], list[Bound]]
     seeds: int = 5
+    closely: tuple[str, int] = ("", 0)
     quick: int = 1
     more: tuple[str, ...] = ()
     more_in: str = ""
@@ -40,6 +42,11 @@ class Flood(Struct, frozen=True):
     def plays(self, scene: Scene) -> tuple[str, ...]:
         return (*self.variants, *(self.more if self.more_in in scene.name else ()))
 
+    def seeds_of(self, scene: Scene, first: int) -> tuple[int, ...]:
+        """Of a whole run, from the first."""
+        name, seeds = self.closely
+        return tuple(range(first, first + (max(self.seeds, seeds) if scene.name == name else self.seeds)))
+
 
 def _pressures(_: int) -> list[Scene]:
     """48 batch agents first: that is the published load."""
@@ -49,7 +56,7 @@ def _pressures(_: int) -> list[Scene]:
 FLOODS: Final = {
     "flood": Flood(
         "KV memory x0.75 to x3 by 16 to 64 batch agents, 4 interactive agents", _pressures, ENDS, bounds.of_flood, quick=2,
-        more=MORE, more_in="48 batch", drawn=("engine_priority", "original", "residency", "guard", "guard_0.9"),
+        more=MORE, more_in="48 batch", closely=(bounds.FIT, 15), drawn=("engine_priority", "original", "residency", "guard", "guard_0.9"),
     ),
     "flood_bursts": Flood(
         "runs that come all at once", lambda _: scenes.bursts(), THREE, bounds.of_arrivals, seeds=3, quick=2, figure="run_seconds_p50",

@@ -38,7 +38,7 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
         return 2
     began = time.monotonic()
     seeds = _seeds(flood, options)
-    cells = [Cell(scene, variant, seed) for scene in scenes for variant in flood.plays(scene) if variant in variants for seed in seeds]
+    cells = _cells(flood, scenes, variants, options)
     found = rows(_played(cells, Kept(options.results / "cells" / f"{name}.jsonl", fresh=options.fresh), options.jobs))
     report = Report(
         name, SIMULATED, _parameters(flood, scenes, variants, options), seeds, tables(flood, found), tuple(flood.judge(found)),
@@ -82,6 +82,18 @@ def _seeds(flood: Flood, options: argparse.Namespace) -> tuple[int, ...]:
     return tuple(range(first, first + (options.seeds or (1 if options.quick else flood.seeds))))
 
 
+def _cells(flood: Flood, scenes: list[Scene], variants: list[str], options: argparse.Namespace) -> list[Cell]:
+    seeds = _seeds(flood, options)
+    few = options.seeds or options.quick  # else as many as each scene has in a whole run
+    return [
+        Cell(scene, variant, seed)
+        for scene in scenes
+        for variant in flood.plays(scene)
+        if variant in variants
+        for seed in (seeds if few else flood.seeds_of(scene, seeds[0]))
+    ]
+
+
 def _is_part(flood: Flood, options: argparse.Namespace, seeds: tuple[int, ...]) -> bool:
     return bool(options.quick or options.cells or options.variants or options.dev or len(seeds) < flood.seeds)
 
@@ -104,6 +116,8 @@ def _parameters(flood: Flood, scenes: list[Scene], variants: list[str], options:
     """What differs from the defaults of flood/workload.py and the engine model."""
     told: dict[str, Any] = {"what": flood.what, "variants": {each: BY_NAME[each].what for each in variants}}
     told["scenes"] = {scene.name: {"probe_seconds": scene.probe_seconds, **_differs(scene.workload)} for scene in scenes}
+    if flood.closely[1] and not (options.seeds or options.quick):
+        told["closely"] = {"scene": flood.closely[0], "seeds": flood.closely[1]}
     if flood.sets_seed is not None:
         told["sets_seed"] = _sets_seed(flood, options)
     return told
