@@ -212,6 +212,21 @@ async def test_those_who_look_on_hear_what_is_decided() -> None:
         await until(lambda: len(listeners) == own)
 
 
+async def test_a_stream_that_breaks_off_by_a_fault_is_told_and_the_next_one_serves(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with both() as (_, port):
+        broken = port._stream
+        with monkeypatch.context() as patched:
+            patched.setattr("luftpause.scheduler.governor.server._Stream._take", lambda *_: 1 / 0)
+            with pytest.raises(QuotaUnavailableError):
+                await reserve(port, "a")
+        await until(lambda: port._stream not in {None, broken})
+        assert isinstance(await reserve(port, "b"), Granted)
+    (line,) = [record for record in caplog.records if record.message.startswith("a stream of questions about quotas broke off")]
+    assert line.fields["problem"] == "ZeroDivisionError: division by zero"  # type: ignore[attr-defined]
+
+
 async def test_the_control_planes_token_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LUFTPAUSE_TOKEN", "a-token-of-some-length")
     async with running(config()) as scheduler:

@@ -55,7 +55,11 @@ class _Stream:
         writing = asyncio.create_task(self._write(context))
         reading = asyncio.create_task(self._read(requests))
         try:
-            await asyncio.wait({writing, reading}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({writing, reading}, return_when=asyncio.FIRST_COMPLETED)
+            for error in [task.exception() for task in done if not task.cancelled()]:
+                if error is not None:
+                    problem = f"{type(error).__name__}: {error}"
+                    log.warning("a stream of questions about quotas broke off; its dataplane connects again", problem=problem)
         finally:
             await _ended({writing, reading, *self._asked.values()})
             await self._release_unsent()
