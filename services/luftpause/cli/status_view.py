@@ -251,19 +251,30 @@ def duration(seconds: float) -> str:
     return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:02.0f} min"
 
 
-def _fitting(table: Table, width: int, spare: Sequence[int]) -> Table:
+def _fitting(table: Table, room: int, spare: Sequence[int]) -> Table:
     """Without the columns of these numbers, the first first, until nothing has to be cut."""
     console = Console(width=1000)
-    kept = list(enumerate(table.columns))
+    kept = list(range(len(table.columns)))
+    fitting = table
     for number in spare:
-        if Measurement.get(console, console.options, table).maximum <= width:
+        if Measurement.get(console, console.options, fitting).maximum <= room:
             break
-        at = next(place for place, (each, _) in enumerate(kept) if each == number)
-        gone = kept.pop(at)[1]
-        if at < len(kept) and not kept[at][1].header:  # a bar, and its figure beside it
-            kept[at][1].header = str(gone.header).removesuffix(" of cap")
-        table.columns = [column for _, column in kept]
-    return table
+        kept.remove(number)
+        fitting = _with(table, kept)
+    return fitting
+
+
+def _with(table: Table, kept: Sequence[int]) -> Table:
+    """These columns of it; a figure whose bar is left out takes the bar's heading."""
+    heads: list[str] = []
+    for number in kept:
+        own, bars = str(table.columns[number].header), str(table.columns[number - 1].header).removesuffix(" of cap")
+        heads.append(own if own or number - 1 in kept else bars)
+    numbers = tuple(place for place, number in enumerate(kept) if table.columns[number].justify == "right")
+    result = _table(*heads, numbers=numbers, note=str(table.caption or ""))
+    for row in zip(*(table.columns[number].cells for number in kept), strict=True):
+        result.add_row(*row)
+    return result
 
 
 def _table(*columns: str, numbers: tuple[int, ...] = (), note: str = "") -> Table:
