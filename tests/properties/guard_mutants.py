@@ -192,10 +192,8 @@ MUTANTS: Final = {
     "all pauses are worth it": GuardMutant("rule A", _instead(guard_learn, "HYSTERESIS", 1e9), partial(
         rules.test_a_pause_is_worth_its_place_while_it_is_shorter_than_a_refill_with_some_hysteresis, 13.0, True, False)),
     "no hysteresis": GuardMutant("rule A", _instead(guard_learn, "HYSTERESIS", 1.0), worth),
-    "batch leaves no room": GuardMutant("spare", _instead(guard, "_spare", lambda *_: 0.0),
-        rules.test_new_batch_runs_leave_room_for_an_interactive_one_while_such_runs_come),
-    "room is left for ever": GuardMutant("spare", _instead(guard, "INTERACTIVE_SECONDS", 1e9),
-        rules.test_new_batch_runs_leave_room_for_an_interactive_one_while_such_runs_come),
+    "batch leaves no room": GuardMutant("spare", _instead(guard, "spare", lambda *_: 0.0),
+        rules.test_a_new_batch_run_waits_if_it_would_take_that_room_until_no_interactive_one_is_expected),
     "a pause costs its mean": GuardMutant("rule A", _instead(guard_pauses, "IN_TIME_LEAST", 1.0),
         pause_rules.test_pauses_of_all_tools_of_batch_runs_are_judged_as_one_and_not_by_their_mean),
     "paused interactive runs are not protected": GuardMutant("rule B", _instead(guard, "_protected", _only_batch_is_protected),

@@ -195,8 +195,8 @@ RULES: Final[dict[str, Hide | None]] = {
         "outcome", "load", "usage", "hold_reason", "turn_class", "waits_for", "waits_for", "patterns", "urls",
         "tools", "tool", "traceparent", "sent_to", "priority", "fallback", "fell", "asks", "lines", "given_up",
         "hosted", "asking", "dataplanes_expected",
-        "firsts", "gone", "here", "last", "prompt", "context", "interactive", "token_seconds", "fixed_seconds", "tokens_per_byte",
-        "answers_of_class", "results", "pauses", "batch_pauses", "run_seconds",
+        "firsts", "gone", "here", "last", "prompt", "context", "token_seconds", "fixed_seconds", "tokens_per_byte",
+        "interactive", "interactive_gap", "answers_of_class", "results", "pauses", "batch_pauses", "run_seconds",
     ), CLEAR),
     **dict.fromkeys((
         "lanes", "tool_calls", "paused", "branches", "sightings", "dataplanes", "queues", "resyncing", "hello",

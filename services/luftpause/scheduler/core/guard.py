@@ -22,6 +22,7 @@ from luftpause.scheduler.core.guard_learn import (
     next_tokens,
     prompt_tokens,
     refill_seconds,
+    spare,
     words_of,
     worth,
 )
@@ -36,8 +37,6 @@ WARM = 0.9  # of a run's last context is in the shadow
 RESIDUAL = 2.0  # a pause may last so many times what it takes to refill the tokens that run
 PRICE_SECONDS = 30.0  # until it is known how long that takes: an agent that is dead keeps nobody out for long
 SLOW_PROBES_SECONDS = 1.0  # from here on a queue counts after two reports in a row
-INTERACTIVE_SECONDS = 60.0  # so long after an interactive turn others are expected
-SPARE_MOST = 0.25  # of the memory may stay free for one
 BATCH_WAITING_MAX = 1  # in the queue of an engine that serves interactive turns first
 BYTES_PER_TOKEN = 4.0  # roughly: is there room at all?
 BATCH = TurnClass.BATCH
@@ -78,22 +77,12 @@ def _fits(facts: Facts, g: Guarded, engine: Engine, turn: Turn, account: LaneAcc
     more, cached = besides(engine, above)
     need = max(0.0, prompt - (stem.tokens if stem is not None else 0.0)) + more + answer_tokens(g, words, int(BATCH))
     warm = stem is not None or (prefix is not None and prefix.tokens >= WARM * prefix.whole)
-    if engine.holding and _is_full(engine, need if warm else need + _spare(facts, engine)):
+    if engine.holding and _is_full(engine, need if warm else need + spare(engine, facts.now)):
         return HoldReason.KV
     if warm:
         return None
     own = cached + (prefix.tokens if prefix is not None else 0.0)
     return HoldReason.PROTECT if _pushes_out(facts, g, engine, (lane, *[each for each, _ in above]), need, own) else None
-
-
-def _spare(facts: Facts, engine: Engine) -> float:
-    """
-    Tokens that batch leaves to the next interactive run while such runs come here: its turns are never held, and where there is no room
-    they push out what other runs come back for.
-    """
-    if not engine.holding or engine.interactive_at < 0 or facts.now - engine.interactive_at > INTERACTIVE_SECONDS:
-        return 0.0
-    return min(engine.interactive.value, SPARE_MOST * room(engine))
 
 
 def _is_full(engine: Engine, need: float) -> bool:
@@ -113,7 +102,7 @@ def _pushes_out(facts: Facts, g: Guarded, engine: Engine, lanes: tuple[Lane, ...
     """Would a protected prefix have to go for it? The engine takes the oldest first. `lanes` have its own prefixes."""
     share, tokens, prefixes = facts.settings.batch_kv_share, 0.0, 0.0
     if engine.kv:
-        most = min(share * room(engine), room(engine) - _spare(facts, engine))
+        most = min(share * room(engine), room(engine) - spare(engine, facts.now))
         tokens = need + _coming_growth(g, engine) - (most - promised(engine) - (engine.cached - own))
     if engine.slots:
         others = len(engine.prefixes) - len([lane for lane in lanes if lane in engine.prefixes])

@@ -17,7 +17,7 @@ from luftpause.scheduler.core.guard_family import (
     with_fork,
 )
 from luftpause.scheduler.core.guard_flights import flight, lane_of_turn, new_lane
-from luftpause.scheduler.core.guard_learn import with_first_token, with_lengths, with_report, with_usage, worth
+from luftpause.scheduler.core.guard_learn import with_first_token, with_interactive, with_lengths, with_report, with_usage, worth
 from luftpause.scheduler.core.guard_model import Engine, Flying, Guarded, Lane, LaneAccount
 from luftpause.scheduler.core.guard_order import NOBODY, told, waits_in_flow, with_flow, with_steps
 from luftpause.scheduler.core.guard_pauses import cost_seconds, with_pause
@@ -79,6 +79,7 @@ def placed(facts: Facts, turn: Turn) -> Learned:
     hoped = 0.0
     if account is None:
         account = new_lane(facts, g, engine, turn)
+        engine = engine if turn_class else with_interactive(engine, facts.now)
         hoped = hopes(g, engine, turn) if turn.parent else 0.0
     elif account.paused_at >= 0:
         g = _came_back(g, account, turn.arrived)
@@ -91,10 +92,7 @@ def placed(facts: Facts, turn: Turn) -> Learned:
         body_bytes=turn.body_bytes or account.body_bytes, resident=True,
     )  # fmt: skip
     engine = taken(engine, lane)
-    engine = replace(
-        engine, turns=engine.turns + 1, prompts=engine.prompts + flying.prompt, answers=engine.answers + flying.answer,
-        interactive_at=engine.interactive_at if turn_class else facts.now,
-    )  # fmt: skip
+    engine = replace(engine, turns=engine.turns + 1, prompts=engine.prompts + flying.prompt, answers=engine.answers + flying.answer)
     g = replace(g, lanes=g.lanes.set(lane, account), flying=g.flying.set(turn.id, flying))
     return told(_with_engine(facts, g, name, engine))
 

@@ -20,6 +20,8 @@ JUDGES = 8  # turns, at least
 EMPTY = 2.0  # a memory so many times as large as what is known to be there is no larger because that is found
 MUCH, LITTLE = 0.5, 0.1  # parts of a prompt: "it is here", "it is gone"
 HYSTERESIS = 1.25
+SPARE_REFILLS = 2.0  # as `RESIDUAL` of a pause: less memory costs less than its part of the speed
+SPARE_MOST = 0.25  # of the memory may stay free for an interactive run
 FIXED_SHARE_MAX = 0.33  # of a cold turn's first token: where hardly any turn is warm, what is known of the fixed part is old
 
 
@@ -107,6 +109,24 @@ def refill_seconds(engine: Engine) -> float | None:
         return None
     lost = max(0.0, engine.prompt.value - engine.shared) / max(1.0, engine.context.value)
     return engine.token_seconds.value * lost
+
+
+def with_interactive(engine: Engine, now: float) -> Engine:
+    """A new interactive run comes."""
+    gap = engine.interactive_gap if engine.interactive_at < 0 else engine.interactive_gap.add(now - engine.interactive_at)
+    return replace(engine, interactive_at=now, interactive_gap=gap)
+
+
+def spare(engine: Engine, now: float) -> float:
+    """
+    Tokens that batch leaves to the next interactive run. Its turns are never held, and where there is no room they push out what other runs
+    come back for. That costs more than a place that stays empty if it comes sooner than the engine could refill its KV memory twice.
+    """
+    if not engine.holding or engine.interactive_gap.count < KNOWN or (refill := refill_seconds(engine)) is None:
+        return 0.0
+    if max(engine.interactive_gap.value, now - engine.interactive_at) > SPARE_REFILLS * whole(engine) * refill:
+        return 0.0
+    return min(engine.interactive.value, SPARE_MOST * room(engine))
 
 
 def worth(engine: Engine, seconds: float, bias: float, *, holding: bool) -> bool:

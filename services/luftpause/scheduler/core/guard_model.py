@@ -121,7 +121,8 @@ class Engine(Struct, frozen=True, gc=False):
     prompt: Mean = Mean()
     context: Mean = Mean()  # prompt and answer
     interactive: Mean = Mean()  # context of interactive turns, beyond what all runs share
-    interactive_at: float = -1.0  # when one was last placed here; negative: never
+    interactive_at: float = -1.0  # when a new interactive run last came here; negative: never
+    interactive_gap: Mean = Mean()  # seconds from one of those to the next
     token_seconds: LowDecile = LowDecile()  # per uncached prompt token
     fixed_seconds: LowDecile = LowDecile()  # of a first token's time
 

@@ -1,5 +1,7 @@
 """What does guard learn, keep and decide, rule by rule?"""
 
+from typing import Any
+
 import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -295,38 +297,73 @@ def test_running_turns_never_hold_more_than_the_memory() -> None:
     assert third.reason is HoldReason.KV
 
 
-def batch_beside(interactive: int, kv_tokens: int = 4000) -> Core:
-    """A run of that class and that many tokens has ended at an engine where two batch turns of 1,000 tokens run now."""
-    core = Core(kv_tokens=kv_tokens)
-    if interactive:
-        core.ask("i.0", tokens=interactive, turn_class=INTERACTIVE)
-        core.end("i.0", tokens=interactive, paused=False)
-    for name in ("a.0", "b.0"):
-        assert isinstance(core.ask(name), Place)
+BUSY = replace(
+    MEASURED, interactive=Mean(1000.0, 9), interactive_at=100.0, interactive_gap=Mean(19.0, 9), prompts=5000.0, cached=1000.0
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "now", "tokens"),
+    [
+        ({}, 101.0, 1000.0),  # one comes each 19 s, a refill takes 10
+        ({"interactive_gap": Mean(21.0, 9)}, 101.0, 0.0),
+        ({}, 121.0, 0.0),  # none has come for longer than that
+        ({"interactive_gap": Mean(19.0, 1)}, 101.0, 0.0),  # not known yet
+        ({"token_seconds": LowDecile()}, 101.0, 0.0),
+        ({"holding": False}, 101.0, 0.0),
+        ({"interactive": Mean(9000.0, 9)}, 101.0, 2500.0),  # a quarter at most
+    ],
+)
+def test_batch_leaves_room_for_an_interactive_run_that_comes_sooner_than_two_refills(
+    changes: dict[str, Any], now: float, tokens: float
+) -> None:
+    assert learn.spare(replace(BUSY, **changes), now) == tokens
+
+
+def test_each_new_interactive_run_says_how_often_they_come_and_later_turns_do_not() -> None:
+    core = Core()
+    for name in ("i", "j", "k"):
+        core.ask(f"{name}.0", turn_class=INTERACTIVE)
+        core.end(f"{name}.0", seconds=2.0)
+        core.ask(f"{name}.1", turn_class=INTERACTIVE)
+        core.end(f"{name}.1", seconds=3.0, paused=False)
+        core.ask(f"batch-{name}.0")
+        core.end(f"batch-{name}.0", seconds=1.0, paused=False)
+    engine = core.state.policy_state.engines["a"]
+    assert engine.interactive_gap == Mean(6.0, 2)
+    assert engine.interactive.value == pytest.approx(1050)
+
+
+def beside_interactive(prompts: float, at: float) -> Core:
+    """Turns with so many tokens run there; a new interactive run came at that time, and one comes each 19 s."""
+    core = Core(kv_tokens=10_000)
+    core.ask("x.0", tokens=round(prompts))
+    g: Guarded = core.state.policy_state
+    engine = replace(g.engines["a"], **{name: getattr(BUSY, name) for name in ("prompt", "context", "token_seconds", "interactive",
+        "interactive_gap")}, interactive_at=at)  # fmt: skip
+    core.state = replace(core.state, policy_state=replace(g, engines=g.engines.set("a", engine)))
     return core
 
 
-def test_new_batch_runs_leave_room_for_an_interactive_one_while_such_runs_come() -> None:
-    assert isinstance(batch_beside(0).ask("c.0"), Place)
-    core = batch_beside(1000)
-    third = core.ask("c.0")
-    assert isinstance(third, Held)
-    assert third.reason is HoldReason.KV
-    assert isinstance(core.ask("j.0", turn_class=INTERACTIVE), Place)
-    core.end("j.0", paused=False)
-    core.now += 59.0
+def test_a_new_batch_run_waits_if_it_would_take_that_room_until_no_interactive_one_is_expected() -> None:
+    assert isinstance(beside_interactive(7000, 1.0).ask("c.0"), Place)
+    core = beside_interactive(8000, 1.0)
+    waits = core.ask("c.0")
+    assert isinstance(waits, Held)
+    assert waits.reason is HoldReason.KV
+    core.now = 20.5
     assert placed(core.tell(Tick(core.now))) == []
-    core.now += 2.0
+    core.now = 22.0
     assert placed(core.tell(Tick(core.now))) == ["c.0"]
 
 
-def test_a_batch_run_whose_prefix_is_there_needs_no_spare_room_and_nobody_leaves_more_than_a_quarter() -> None:
-    core = batch_beside(1000)
-    core.end("a.0")
-    assert isinstance(core.ask("c.0"), Held)
-    assert isinstance(core.ask("a.1", tokens=1100), Place)
-    assert isinstance(batch_beside(3000, kv_tokens=4400).ask("c.0"), Held)
-    assert isinstance(batch_beside(3000, kv_tokens=4600).ask("c.0"), Place)
+def test_a_batch_run_whose_prefix_is_there_needs_no_such_room() -> None:
+    core = beside_interactive(5500, 1.0)
+    core.ask("c.0", tokens=2000)
+    core.end("c.0", tokens=2000)
+    core.ask("y.0", tokens=1000)
+    assert isinstance(core.ask("z.0", tokens=2100), Held)
+    assert isinstance(core.ask("c.1", tokens=2100), Place)
 
 
 def test_an_answer_that_comes_back_in_the_next_request_counts_once() -> None:
