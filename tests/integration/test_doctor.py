@@ -302,6 +302,13 @@ async def test_bad_yaml(place: Place) -> None:
     assert any("did you mean url?" in finding.found and ":3" in finding.found for finding in found)
 
 
+async def test_a_file_that_nobody_named_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.folder)
+    place.file()
+    (found,) = [each for each in await examine(None) if "not looked at" in each.found]
+    assert (found.level, "luftpause doctor --config luftpause.yaml" in found.mend) == ("note", True)
+
+
 async def test_proxy_variable(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
     monkeypatch.setenv("NO_PROXY", "localhost,.example")

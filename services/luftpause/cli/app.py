@@ -36,6 +36,19 @@ RecordClearOption = Annotated[bool, typer.Option("--record-clear", help="Record 
 FollowsOption = Annotated[bool, typer.Option("--config-follows", hidden=True, help="Wait for the file: whoever started this writes it.")]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def luftpause(
+    *, _: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)] = False
+) -> None:
+    """Keeps the state of an agent's run between harnesses and LLM inference engines."""
+
+
 def _run(service: Coroutine[object, object, None]) -> None:
     import uvloop
 

@@ -23,10 +23,18 @@ async def examine(path: Path | None) -> list[Finding]:
         return [fault("configuration", mistake, mend) for mistake in error.message.splitlines()]
     return [
         ok("configuration", str(path) if path else "the defaults, as no --config is given"),
+        *_not_looked_at(path),
         *(note("configuration", each) for each in notes(config, os.environ)),
         *doctor_local.environment(config, os.environ),
         *await _asked(config),
     ]
+
+
+def _not_looked_at(path: Path | None) -> list[Finding]:
+    usual = Path("luftpause.yaml")
+    if path is not None or not usual.is_file():
+        return []
+    return [note("configuration", f"{usual} in this folder is not looked at", f"`luftpause doctor --config {usual}` does so")]
 
 
 async def _asked(config: Config) -> list[Finding]:

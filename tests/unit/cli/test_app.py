@@ -23,8 +23,9 @@ def commands() -> list[str]:
     return [command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback]
 
 
-def test_the_version_is_printed() -> None:
-    assert runner.invoke(cli.app, ["version"]).output == f"{__version__}\n"
+@pytest.mark.parametrize("how", ["version", "--version"])
+def test_the_version_is_printed(how: str) -> None:
+    assert runner.invoke(cli.app, [how]).output == f"{__version__}\n"
 
 
 @pytest.mark.parametrize("command", [*commands(), "config"])
