@@ -125,7 +125,7 @@ async def _connected(url: str, caller: str, token: str) -> AsyncGenerator[Client
     )
     us = Implementation(name="luftpause-cli", version=__version__)
     async with http, contextlib.AsyncExitStack() as stack:
-        client = Client(streamable_http_client(url, http_client=http), client_info=us)
+        client = Client(streamable_http_client(url, http_client=http, max_sse_event_size=None), client_info=us)
         try:
             await stack.enter_async_context(client)
         except Exception as error:

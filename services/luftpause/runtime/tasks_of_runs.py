@@ -15,6 +15,7 @@ from luftpause.runtime.mcp_tools.answers import Kept, answer
 from luftpause.runtime.mcp_tools.arguments import SpawnArguments, parse
 from luftpause.runtime.mcp_tools.asking import answer_of, can_be_asked, request
 from luftpause.runtime.mcp_tools.caller import Context, owner_of
+from luftpause.runtime.mcp_tools.fitting import fitting
 from luftpause.runtime.mcp_tools.spawning import Spawning
 from luftpause.runtime.ports import PendingApproval, Runs, RunState, RunView
 from luftpause.runtime.tasks import TaskStatus, TaskView
@@ -116,7 +117,8 @@ class RunTasks:
             status = TaskStatus.WORKING  # nothing that this client could answer here
         result = None
         if status is TaskStatus.COMPLETED:
-            result = answer(views.run_text(run), views.run_json(run), failed=run.state is RunState.FAILED)
+            (shown,) = fitting([run])
+            result = answer(views.run_text(shown), views.run_json(shown), failed=run.state is RunState.FAILED)
         last = max([run.created_at, run.ended_at or 0.0, *(each.asked_at for each in run.pending_approvals)])
         return TaskView(
             id=task_id,

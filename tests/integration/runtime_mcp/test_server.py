@@ -68,6 +68,19 @@ async def test_spawn_then_await_gives_the_answer_as_json_and_as_text(mode: str):
 
 
 @pytest.mark.parametrize("mode", ERAS)
+async def test_answers_too_long_for_the_sdks_client_reach_it_cut(mode: str):
+    async with served() as at, client(at, mode) as c:
+        handles = [(await c.call_tool("spawn", {"task": "wait"})).structured_content["handle"] for _ in range(4)]
+        for handle in handles:
+            at.runs.finish(handle, answer="x" * 400_000)
+        result = await c.call_tool("await", {"handles": handles})
+        assert [run["answer"][:100_000] for run in result.structured_content["runs"]] == ["x" * 100_000] * 4
+        assert "of 400,000 characters shown; await this handle alone for more]" in text(result)
+        alone = await c.call_tool("await", {"handles": handles[:1]})
+        assert alone.structured_content["runs"][0]["answer"] == "x" * 400_000
+
+
+@pytest.mark.parametrize("mode", ERAS)
 async def test_run_blocks_until_the_answer_and_names_its_handle_in_the_first_progress(mode: str):
     async with served(progress_seconds=0.05) as at, client(at, mode) as c:
         seen: list[tuple[float, float | None, str | None]] = []

@@ -16,6 +16,7 @@ from luftpause.runtime.mcp_tools.answers import Answer, Kept, answer
 from luftpause.runtime.mcp_tools.arguments import AwaitArguments, SpawnArguments, parse
 from luftpause.runtime.mcp_tools.asking import Asking, Mode, Waited, can_be_asked, is_stateless, pending, request, satisfied
 from luftpause.runtime.mcp_tools.caller import Context, owner_of, session_of
+from luftpause.runtime.mcp_tools.fitting import fitting
 from luftpause.runtime.mcp_tools.open_calls import OpenCalls
 from luftpause.runtime.mcp_tools.progress import Send, with_progress
 from luftpause.runtime.mcp_tools.spawning import Spawning
@@ -51,7 +52,8 @@ class Blocking:
         waited = await self._earlier(ctx, params, handles) or await self._wait(ctx, handles, mode, seconds)
         if not satisfied(waited.runs, mode) and (question := _question(ctx, waited)):
             return question
-        return answer(views.awaited_text(waited.runs), views.runs_json(waited.runs))
+        runs = fitting(waited.runs)
+        return answer(views.awaited_text(runs), views.runs_json(runs))
 
     async def run(self, ctx: Context, params: types.CallToolRequestParams) -> Answer:
         given = parse(SpawnArguments, "run", params.arguments)
@@ -94,7 +96,8 @@ class Blocking:
         if run.state is RunState.RUNNING:
             text = f"The runtime stops now. {run.handle} goes on when it starts again; then call await with this handle."
             return answer(text, views.run_json(run))
-        return answer(views.run_text(run), views.run_json(run), failed=run.state is RunState.FAILED)
+        (shown,) = fitting([run])
+        return answer(views.run_text(shown), views.run_json(shown), failed=run.state is RunState.FAILED)
 
     async def _earlier(self, ctx: Context, params: types.CallToolRequestParams, handles: Sequence[str]) -> Waited | None:
         """Takes answers to an earlier result of this call; the states so far where one was dismissed."""

@@ -20,6 +20,7 @@ from luftpause.runtime.mcp_tools.arguments import (
 )
 from luftpause.runtime.mcp_tools.blocking import Blocking
 from luftpause.runtime.mcp_tools.caller import Context, caller_of, owner_of
+from luftpause.runtime.mcp_tools.fitting import fitting
 from luftpause.runtime.mcp_tools.quotas import Quotas, QuotaTools
 from luftpause.runtime.mcp_tools.spawning import Spawning
 from luftpause.runtime.ports import Runs, Toolbox
@@ -69,14 +70,14 @@ class Handlers:
         wanted = parse(StatusArguments, "status", params.arguments)
         owner = owner_of(ctx)
         if wanted.handle is not None:
-            run = self._runs.view(wanted.handle, owner)
+            (run,) = fitting([self._runs.view(wanted.handle, owner)])
             return answer(views.run_text(run), views.runs_json([run]))
         runs = self._runs.views(owner)
         return answer(views.listed_text(runs), views.listed_json(runs))
 
     async def cancel(self, ctx: Context, params: types.CallToolRequestParams) -> Answer:
         wanted = parse(CancelArguments, "cancel", params.arguments)
-        run = await asyncio.shield(self._kept.keep(self._runs.cancel(wanted.handle, owner_of(ctx))))
+        (run,) = fitting([await asyncio.shield(self._kept.keep(self._runs.cancel(wanted.handle, owner_of(ctx))))])
         return answer(views.run_text(run), views.run_json(run))
 
     async def approve(self, ctx: Context, params: types.CallToolRequestParams) -> Answer:
