@@ -139,6 +139,11 @@ class SchedulerConfig(Section):
     probe_misses_max: Annotated[int, Field(ge=1)] = Field(
         default=3, description="A replica is unhealthy after this many probes in a row that timed out or brought a 5xx."
     )
+    faults_max: Count = Field(
+        default=3,
+        description="After so many turns in a row that its engine failed (5xx, 401) a replica rests, if others serve its models; 0: never.",
+    )
+    fault_rest_seconds: Seconds = Field(default=10, description="It rests this long, however good its probes; then it is tried again.")
     record: File | None = Field(default=None, description="Append every event to logs in this directory, for `luftpause replay`.")
     record_clear: bool = Field(default=False, description="Record run ids and callers as they are, not as keyed hashes.")
     record_bytes_max: Annotated[int, Field(ge=1024)] = Field(

@@ -5,10 +5,11 @@ from typing import Final
 
 from luftpause.scheduler.core.decisions import Refuse, Step
 from luftpause.scheduler.core.events import Event, TurnFailed, TurnRequested
+from luftpause.scheduler.core.faults import ENGINE_FAULT
 from luftpause.scheduler.core.model import State
 
 UNKNOWN_MODEL: Final = "model_not_found"
-ENGINE_ERROR: Final = "engine_error"
+ENGINE_ERRORS: Final = frozenset({"engine_error", ENGINE_FAULT})
 
 
 class Doubts:
@@ -23,7 +24,7 @@ class Doubts:
     def __call__(self, before: State, event: Event, step: Step) -> None:
         if isinstance(event, TurnFailed):
             turn = before.turns.get(event.turn)
-            if event.reason == ENGINE_ERROR and turn is not None and turn.replica:
+            if event.reason in ENGINE_ERRORS and turn is not None and turn.replica:
                 self._doubt(turn.replica)
         elif isinstance(event, TurnRequested):
             for decision in step.decisions:

@@ -378,10 +378,14 @@ async def test_another_503_passes_unchanged(config: dict[str, str], body: bytes)
 
 
 @pytest.mark.parametrize(
-    ("status", "body"),
-    [("429 Too Many Requests", b'{"error":{}}'), ("400 Bad Request", b"{}"), ("502 Bad Gateway", b"<html>"), ("302 Found", b"")],
-)
-async def test_an_engines_error_passes_with_its_headers(status: str, body: bytes) -> None:
+    ("status", "body", "why"),
+    [
+        ("429 Too Many Requests", b'{"error":{}}', "engine_error"), ("400 Bad Request", b"{}", "engine_error"),
+        ("403 Forbidden", b"{}", "engine_error"), ("401 Unauthorized", b"{}", "engine_fault"),
+        ("502 Bad Gateway", b"<html>", "engine_fault"), ("302 Found", b"", "engine_error"),
+    ],
+)  # fmt: skip
+async def test_an_engines_error_passes_with_its_headers(status: str, body: bytes, why: str) -> None:
     async def behave(talk: Talk) -> None:
         await talk.send(json_answer(body, status, b"Retry-After: 1.5\r\nx-ratelimit-remaining: 0\r\nlocation: /x\r\n"))
 
@@ -393,7 +397,7 @@ async def test_an_engines_error_passes_with_its_headers(status: str, body: bytes
     assert answer.headers["retry-after"] == "1.5"
     assert answer.headers["x-ratelimit-remaining"] == "0"
     assert scheduler.told() == ["ask", "started", "failed"]
-    assert scheduler.last("failed")[2] == "engine_error"
+    assert scheduler.last("failed")[2] == why
     assert len(engine.talks) == 1, "redirects are not followed"
 
 

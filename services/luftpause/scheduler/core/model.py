@@ -39,6 +39,8 @@ class Replica(Struct, frozen=True, gc=False):
     models: tuple[str, ...] | None = None
     apis: tuple[str, ...] = ()
     misses: int = 0
+    faults: int = 0  # turns in a row that its engine failed
+    rests_until: float = float("-inf")  # as too many did: until then good probes don't make it healthy
     probed_at: float = 0.0
     delivered_at: float = float("-inf")  # when a dataplane last had bytes from it
     load: Load | None = None

@@ -137,7 +137,8 @@ def uncount(d: Draft, turn: Turn, finished: TurnFinished | None = None, outcome:
     replica = replica_of(d, turn.replica)
     if turn.kind == GENERATIVE:
         peak = max(replica.peak, replica.in_flight + replica.reserved)
-        put_replica(d, replace(replica, in_flight=replica.in_flight - 1, peak=peak))
+        faults = replica.faults if finished is None else 0
+        put_replica(d, replace(replica, in_flight=replica.in_flight - 1, peak=peak, faults=faults))
     else:
         put_replica(d, replace(replica, passes=replica.passes - 1))
     mark_dirty(d, turn.replica)

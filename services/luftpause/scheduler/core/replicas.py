@@ -6,6 +6,7 @@ from luftpause.scheduler.core.admission import passes_unasked, reported
 from luftpause.scheduler.core.dataplanes import trusted
 from luftpause.scheduler.core.decisions import ReplicasChanged
 from luftpause.scheduler.core.events import ConfigChanged, ProbeOutcome, ReplicaProbed, ReplicaSpec
+from luftpause.scheduler.core.faults import rests
 from luftpause.scheduler.core.homes import homes_gone
 from luftpause.scheduler.core.indexes import Draft, arm, bump, disarm, mark_dirty, put_replica
 from luftpause.scheduler.core.model import Health, Replica
@@ -41,7 +42,7 @@ def probed(d: Draft, e: ReplicaProbed) -> None:
 def _answered(d: Draft, replica: Replica, e: ReplicaProbed) -> Replica:
     replica = replace(
         replica,
-        health=Health.HEALTHY,
+        health=Health.UNHEALTHY if rests(d, replica) else Health.HEALTHY,
         misses=0,
         models=replica.models if replica.spec.models is not None or e.models is None else e.models,
         apis=replica.apis if replica.spec.apis or e.apis is None else e.apis,

@@ -49,6 +49,8 @@ class Settings(Struct, frozen=True, gc=False):
     response_memory_hours: float = 24.0
     tool_call_sweep_seconds: float = 60.0
     probe_misses_max: int = 3
+    faults_max: int = 3
+    fault_rest_seconds: float = 10.0
     batch_kv_share: float = 1.0
     hold_bias: float = 1.0
     quota_hold_seconds_max: float = 120.0

@@ -11,10 +11,11 @@ from luftpause.scheduler.core.events import (
     TurnFinished,
     TurnReturned,
 )  # fmt: skip
+from luftpause.scheduler.core.faults import ENGINE_FAULT, faulted
 from luftpause.scheduler.core.holding import drop_waiting, requeue_lanes
 from luftpause.scheduler.core.identity import answered
 from luftpause.scheduler.core.indexes import Draft, bump, dataplane_of, put_dataplane, put_replica, put_turn
-from luftpause.scheduler.core.model import Turn, TurnPhase
+from luftpause.scheduler.core.model import GENERATIVE, Turn, TurnPhase
 from luftpause.scheduler.core.placement import place_or_hold
 from luftpause.scheduler.core.places import uncount
 from luftpause.scheduler.core.quota_model import TurnQuota
@@ -22,7 +23,8 @@ from luftpause.scheduler.core.runs import forget_unused, lane_of, over, pause, p
 from luftpause.scheduler.core.twins import leave_twin
 
 FAILURES_COUNTED = frozenset({
-    "client_left", "engine_died", "engine_error", "first_byte_timeout", "idle_timeout", "stream_error", "stopped", "abandoned", "unlisted",
+    "client_left", "engine_died", "engine_error", ENGINE_FAULT, "first_byte_timeout", "idle_timeout", "stream_error", "stopped",
+    "abandoned", "unlisted",
 })  # fmt: skip
 
 
@@ -117,6 +119,8 @@ def end(d: Draft, turn: Turn, reason: str) -> None:
     if turn.phase is TurnPhase.IN_FLIGHT:
         uncount(d, turn, outcome=ENDS.get(reason, Outcome.FAILED))
         _run_rests(d, turn)
+        if reason == ENGINE_FAULT and turn.kind == GENERATIVE:
+            faulted(d, turn.replica)
     else:
         drop_waiting(d, turn)
         forget_unused(d, turn.run)
