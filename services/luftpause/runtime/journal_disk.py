@@ -91,7 +91,7 @@ class JournalFile:
     """An append-only file that never keeps half of a write."""
 
     def __init__(self, path: Path, files: Files) -> None:
-        self.path = path
+        self.path = path.resolve()  # one that leads elsewhere must still do so after `replace`
         self._files = files
         self._fd = _open(path)
         self.end = os.fstat(self._fd).st_size

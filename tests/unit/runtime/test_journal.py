@@ -360,6 +360,24 @@ async def test_compaction_is_worth_it_when_finished_runs_make_up_most_of_a_large
         assert not journal.worth_compacting([])
 
 
+async def test_a_journal_on_another_disk_stays_there_when_it_is_compacted(config: RuntimeConfig, tmp_path: Path) -> None:
+    """Its name in the state directory is a symbolic link."""
+    elsewhere = tmp_path / "elsewhere" / "runs.jsonl"
+    elsewhere.parent.mkdir()
+    config.state.mkdir(parents=True, exist_ok=True)
+    name = config.state / "runs.jsonl"
+    name.symlink_to(elsewhere)
+    async with await Journal.open(config) as journal:
+        await journal.load()
+        await journal.append("run_1", 0, story("run_1"))
+        await journal.compact([])
+        await journal.append("run_2", 0, [created("run_2")])
+    assert name.is_symlink()
+    assert not name.with_suffix(".part").exists()
+    assert set((await load(config)).runs) == {"run_1", "run_2"}
+    assert b"run_2" in elsewhere.read_bytes()
+
+
 async def test_a_compaction_that_finds_no_room_leaves_the_journal_as_it_was(config: RuntimeConfig) -> None:
     journal, disk = await small(config, 3000)
     async with journal:

@@ -2,7 +2,7 @@
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -30,6 +30,7 @@ def size(runs: tuple[RunView, ...]) -> int:
     return len(answer(views.awaited_text(runs), views.runs_json(runs)).model_dump_json(by_alias=True).encode())
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.lists(TEXTS, min_size=1, max_size=6))
 def test_a_result_is_never_longer_than_clients_take(texts: list[str]) -> None:
     runs = [run(number, text) for number, text in enumerate(texts)]
