@@ -24,6 +24,7 @@ from luftpause.runtime.journal_load import Lines, Loaded, lasting, load
 from luftpause.runtime.journal_writer import Job, Need, Write, Writer
 
 FILE: Final = "runs.jsonl"
+TO_MEND: Final = "set runtime.state (`luftpause up`: --state) to another directory"
 LOCK: Final = "runs.lock"
 RESERVE: Final = "runs.reserve"
 DAMAGED_LOGGED_MAX: Final = 20
@@ -59,7 +60,7 @@ class Journal:
             return cls(state, config, files, cls.claim(state))
         except OSError as error:
             raise LuftpauseError(
-                f"the state directory {state} can't be used: {error.strerror or error}; mend that, or set runtime.state",
+                f"the state directory {state} can't be used: {error.strerror or error}; mend that, or {TO_MEND}",
                 code="state_unusable",
             ) from error
 
@@ -69,7 +70,7 @@ class Journal:
 
         def in_use(who: str) -> LuftpauseError:
             return LuftpauseError(
-                f"another runtime{who} uses the state directory {state}; stop it, or set runtime.state to another directory",
+                f"another runtime{who} uses the state directory {state}; stop it, or {TO_MEND}",
                 code="state_in_use",
             )
 
