@@ -337,6 +337,12 @@ def test_the_ingress_leads_to_the_proxy_and_to_mcp() -> None:
         ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
         ({"valkey": {"enabled": True}, "redisSecret": {"name": "x"}}, "not both"),
         ({"ingress": {"enabled": True}}, "ingress.dataplaneHost"),
+        ({"nameOverride": "Foo_Bar"}, "nameOverride"),
+        ({"fullnameOverride": "-lp"}, "fullnameOverride"),
+        ({"dataplane": {"autoscaling": {"min": 5, "max": 2}}}, "dataplane.autoscaling.min is more"),
+        ({"config": {"dataplane": {"port": 9000}}}, "config.dataplane.port"),
+        ({"config": {"scheduler": {"host": "127.0.0.1"}}}, "config.scheduler.host"),
+        ({"config": {"runtime": {"port": 9000}}}, "config.runtime.port"),
     ],
 )
 def test_a_mistake_in_the_values_is_refused_by_name(values: dict[str, Any], said: str) -> None:

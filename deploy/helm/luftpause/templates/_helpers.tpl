@@ -105,6 +105,13 @@ governor:
 {{- end -}}
 
 {{- define "luftpause.config" -}}
+{{- range $section, $keys := dict "scheduler" (list "host" "grpc_port" "http_port") "dataplane" (list "host" "port") "runtime" (list "host" "port") -}}
+{{- range $keys -}}
+{{- if hasKey (get $.Values.config $section | default dict) . -}}
+{{- fail (printf "config.%s.%s: Services and probes of the chart rely on its own; leave it out" $section .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- mergeOverwrite (fromYaml (include "luftpause.ownConfig" .)) (deepCopy .Values.config) | toYaml -}}
 {{- end -}}
 
