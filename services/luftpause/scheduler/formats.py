@@ -58,15 +58,20 @@ class Formats:
         until = self._clock() + seconds
         found: dict[str, bool | None] = {}
         for name, path in self._paths.items():
-            left = until - self._clock()
-            found[name] = await self._one(path, left) if left > 0 else None
+            found[name] = await self._one(path, until)
         self._due = self._clock() + AGAIN_SECONDS if None in found.values() else float("inf")
         return _served(found, self._paths)
 
-    async def _one(self, path: str, seconds: float) -> bool | None:
-        if (await self._ask("GET", path, seconds)).status == 405:
+    async def _one(self, path: str, until: float) -> bool | None:
+        seen = await self._within(until, "GET", path)
+        if seen == 405:
             return True
-        return _judged((await self._ask("POST", path, seconds)).status)
+        return _judged(await self._within(until, "POST", path)) if seen else None  # whoever says nothing to a GET is busy, or away
+
+    async def _within(self, until: float, method: Literal["GET", "POST"], path: str) -> int:
+        """The status of the answer; 0: there is no time for one, or none came."""
+        left = until - self._clock()
+        return (await self._ask(method, path, left)).status if left > 0 else 0
 
 
 def _judged(status: int) -> bool | None:

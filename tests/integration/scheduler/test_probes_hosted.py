@@ -85,7 +85,7 @@ async def test_the_scheduler_trusts_what_ssl_cert_file_names(tmp_path: Path):
     entry = {"name": "a", "url": at.url + "/api/v1", "health": "/status", "load": "none", **KEY}
     env = {"SSL_CERT_FILE": str(tmp_path / "cert.pem"), "THE_KEY": "s3cret"}
     try:
-        async with started(tmp_path, entry, env=env) as process, peer(process.at["grpc"]) as p:
+        async with started(tmp_path, entry, env=env, probe_seconds=30) as process, peer(process.at["grpc"]) as p:
             told = await healthy(p)
             assert (list(told.models), told.url, list(told.apis)) == (["m"], at.url + "/api", ["chat"])
             assert "s3cret" not in process.logged()

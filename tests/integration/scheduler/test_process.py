@@ -57,7 +57,7 @@ async def told(p: Peer, condition: Callable[[pb.Replica], bool], seconds: float 
 async def healthy(p: Peer) -> pb.Replica:
     await p.hello()
     await p.send(pb.Fact(hello_end=pb.HelloEnd()))
-    return await told(p, lambda replica: replica.state == "healthy")
+    return await told(p, lambda replica: replica.state == "healthy" and bool(replica.models))
 
 
 @contextlib.asynccontextmanager

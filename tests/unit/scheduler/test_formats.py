@@ -97,3 +97,12 @@ async def test_slow_answers_take_no_longer_than_they_may():
     served = await server.formats().find(1)
     assert server.asked == ["GET /v1/chat/completions", "POST /v1/chat/completions"]
     assert served.apis == tuple(name for name in ALL if name != "chat")
+
+
+async def test_whoever_says_nothing_to_a_get_is_sent_nothing_more_for_it_and_no_question_has_more_time_than_all():
+    server = Server({PATHS["chat"]: (0, 404)}, (405, 405))
+    assert await server.formats().find(1) == Served(ALL)
+    assert server.asked == [f"GET {path}" for path in PATHS.values()]
+    late = Server({}, (404, 404), took=1.0)
+    assert await late.formats().find(1) == Served(None)
+    assert late.asked == ["GET /v1/chat/completions"]
