@@ -42,7 +42,9 @@ class Engine:
     """
 
     def __init__(self) -> None:
-        self.pages: dict[str, Page] = {"/health": (200, b"ok"), "/metrics": (200, VLLM), "/v1/models": (200, MODELS)}
+        self.pages: dict[str, Page] = {
+            "/health": (200, b"ok"), "/metrics": (200, VLLM), "/v1/models": (200, MODELS), "/v1/chat/completions": (405, b""),
+        }  # fmt: skip
         self.hits: Counter[str] = Counter()
         self.heads: dict[str, str] = {}
         self.url = ""
