@@ -15,6 +15,7 @@ from tests.support.processes import Process, start, stop_all
 
 READY_SECONDS = 60.0
 Json = dict[str, Any]
+PATIENT: Json = {"connect_seconds": 30, "failover_seconds": 30}  # a busy machine is no engine that is away
 
 
 class Cluster:
@@ -57,7 +58,14 @@ class Cluster:
 
     async def start_plane(self, name: str, **dataplane: Any) -> None:
         """`dataplane`: configuration of this one alone."""
-        own = {**self._dataplane, **dataplane, "name": name, "port": self._ports.get(name, 0), "scheduler": self.scheduler.at["grpc"]}
+        own = {
+            **PATIENT,
+            **self._dataplane,
+            **dataplane,
+            "name": name,
+            "port": self._ports.get(name, 0),
+            "scheduler": self.scheduler.at["grpc"],
+        }
         self.planes[name] = await self._start("dataplane", name, {"dataplane": own})
 
     async def _start(self, command: str, name: str, config: Json) -> Process:

@@ -18,6 +18,7 @@ from luftpause.kit.auth import Tokens
 from luftpause.kit.config import DataplaneConfig
 
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]}).encode()
+PATIENT: dict[str, Any] = {"port": 0, "connect_seconds": 30}  # a busy machine is no engine that is away
 STREAM_BODY = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "hello"}]}).encode()
 
 
@@ -25,7 +26,7 @@ STREAM_BODY = json.dumps({"model": "m", "stream": True, "messages": [{"role": "u
 async def running_plane(
     scheduler: Scheduler, *, tokens: Tokens | None = None, metrics_open: bool = False, governed: Governed | None = None, **config: Any
 ) -> AsyncGenerator[Dataplane]:
-    plane = Dataplane(DataplaneConfig(**({"port": 0} | config)), scheduler, tokens, metrics_open=metrics_open, governed=governed)
+    plane = Dataplane(DataplaneConfig(**(PATIENT | config)), scheduler, tokens, metrics_open=metrics_open, governed=governed)
     await plane.start()
     try:
         yield plane

@@ -107,4 +107,4 @@ async def test_a_slow_metrics_page_of_one_replica_delays_no_report_of_another(tm
             async with asyncio.timeout(60):
                 while shown.get("well") != ("healthy", "known"):  # a busy machine may take a period for its first one
                     shown = {each["name"]: (each["health"], each["load"]) for each in (await status(process))["state"]["replicas"]}
-            assert shown["slow"] == ("healthy", "unknown")
+            assert shown["slow"] == ("healthy", "none")
