@@ -13,6 +13,7 @@ from luftpause.dataplane import lifeline
 from luftpause.dataplane.answer_head import Heads
 from luftpause.dataplane.connection import Connection, Receiver
 from luftpause.dataplane.flows import Flow, Flows
+from luftpause.dataplane.reach import connect
 from luftpause.dataplane.sweep import Sweep
 from luftpause.dataplane.turns import Replica
 from luftpause.kit.config import DataplaneConfig
@@ -78,7 +79,7 @@ class Connecting:
         receiver.upstream = self
         loop = asyncio.get_running_loop()
         origin = pool.origin
-        self._task = loop.create_task(loop.create_connection(lambda: pool.protocol(pool), origin.host, origin.port, ssl=pool.tls))
+        self._task = loop.create_task(connect(lambda: pool.protocol(pool), origin.host, origin.port, pool.tls))
         self._task.add_done_callback(self._made)
         if not picky:
             pool.waiting[self] = None
