@@ -58,6 +58,7 @@ for line in sys.stdin:
             if raw := asked["params"]["arguments"].get("raw"):
                 print('{"jsonrpc": "2.0", "id": %d, "result": %s}' % (asked["id"], raw), flush=True)
                 continue
+            sys.stdout.write(asked["params"]["arguments"].get("before", ""))
             said = str(lists) if "restless" in sys.argv else "done"
             say(asked["id"], result={"content": [{"type": "text", "text": said}], "structuredContent": {"y": 1}})
         case _ if "id" in asked:
@@ -187,6 +188,21 @@ async def test_an_answer_in_another_encoding_is_read_but_for_its_own_letters(tmp
         await until(tools.tools)
         async with asyncio.timeout(10):  # the call's own limit is 20 s
             assert (await tools.call("good", {"latin": True})).text == "caf\ufffd"
+
+
+async def test_an_answer_behind_a_line_that_was_not_ended_is_read(tmp_path: Path) -> None:
+    async with Tools(config(tmp_path)) as tools:
+        await until(tools.tools)
+        async with asyncio.timeout(10):  # the call's own limit is 20 s
+            assert await tools.call("good", {"before": "50 % …\r"}) == ToolResult("done")
+
+
+async def test_a_server_that_ends_at_its_start_is_told_with_its_last_words_but_no_secret(tmp_path: Path) -> None:
+    script = "import os, sys; sys.exit('no such module, key ' + os.environ['KEY'])"
+    server = UpstreamConfig(command=sys.executable, args=("-c", script), env={"KEY": "s3cret-value"})
+    async with Tools(RuntimeConfig(servers={"up": server})) as tools:
+        await until(lambda: tools.servers()[0].error != "not connected yet")
+        assert tools.servers()[0].error == "Connection closed; it last wrote to its standard error: no such module, key …"
 
 
 async def test_an_answer_that_nobody_can_read_fails_its_call_at_once(tmp_path: Path) -> None:

@@ -21,18 +21,35 @@ from luftpause.runtime.json_bytes import clean
 from luftpause.runtime.tools.stdio_process import LineTooLongError, stdio_process
 
 LINE_CHARS_MAX: Final = 500
+LAST_CHARS_MAX: Final = 200
+SECRET_CHARS_MIN: Final = 6
+REST_SECONDS: Final = 2.0  # for what the server wrote before it ended
+MESSAGE: Final = b'{"jsonrpc"'
 INT_DIGITS_MAX: Final = 300  # the interpreter refuses to read a number of some thousands
 _HEAD: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18}|"[\w-]{1,64}")\s*,')
 
 
+class Words:
+    """What the server last wrote to its standard error, without what its configuration says of secrets."""
+
+    def __init__(self, config: UpstreamConfig) -> None:
+        self.last = ""
+        self._secrets = [value for value in config.env.values() if len(value) >= SECRET_CHARS_MIN]
+
+    def heard(self, line: str) -> None:
+        for secret in self._secrets:
+            line = line.replace(secret, "…")
+        self.last = line.strip()[:LAST_CHARS_MAX] or self.last
+
+
 @contextlib.asynccontextmanager
-async def connect(name: str, command: str, config: UpstreamConfig, lost: asyncio.Event) -> AsyncGenerator[TransportStreams]:
+async def connect(name: str, command: str, config: UpstreamConfig, lost: asyncio.Event, words: Words) -> AsyncGenerator[TransportStreams]:
     """Streams to a new process of the server; `lost` is set when it closes its output. Raises OSError if it can't be started."""
     log = Log("runtime.tools")
     parameters = StdioServerParameters(
         command=command, args=list(config.args), env=dict(config.env), cwd=config.cwd, encoding_error_handler="replace"
     )
-    async with _stderr(name, log) as stderr, stdio_process(parameters, stderr) as (read, write):
+    async with _stderr(name, log, words) as stderr, stdio_process(parameters, stderr) as (read, write):
         sender, receiver = anyio.create_memory_object_stream[SessionMessage | Exception](0)
 
         async def relay() -> None:
@@ -68,6 +85,7 @@ def mended(refused: Exception) -> SessionMessage | None:
     line = refused.errors(include_url=False)[0]["input"] if isinstance(refused, ValidationError) else None
     if isinstance(line, str | bytes):
         data = clean(line.encode("utf-8", "replace") if isinstance(line, str) else line)
+        data = data[max(0, data.find(MESSAGE)) :]  # a progress bar that did not end its line
         with contextlib.suppress(ValueError):
             return SessionMessage(types.jsonrpc_message_adapter.validate_json(data, by_name=False))
         try:
@@ -94,24 +112,26 @@ def _int(digits: str) -> int | float:
 
 
 @contextlib.asynccontextmanager
-async def _stderr(name: str, log: Log) -> AsyncGenerator[Any]:
-    """A file for the server's standard error whose lines go to our log at debug."""
+async def _stderr(name: str, log: Log, words: Words) -> AsyncGenerator[Any]:
+    """A file for the server's standard error whose lines go to our log at debug; read to its end when the server is gone."""
     reading, writing = os.pipe()
     reader = asyncio.StreamReader(limit=65_536)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", buffering=0)
     )
-    task = asyncio.create_task(_log_lines(name, log, reader))
+    task = asyncio.create_task(_log_lines(name, log, reader, words))
     with os.fdopen(writing, "w") as file:
         try:
             yield file
         finally:
+            file.close()
+            await asyncio.wait({task}, timeout=REST_SECONDS)
             task.cancel()
             transport.close()
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def _log_lines(name: str, log: Log, reader: asyncio.StreamReader) -> None:
+async def _log_lines(name: str, log: Log, reader: asyncio.StreamReader, words: Words) -> None:
     while True:
         try:
             line = await reader.readline()
@@ -119,4 +139,6 @@ async def _log_lines(name: str, log: Log, reader: asyncio.StreamReader) -> None:
             continue
         if not line:
             return
-        log.debug("an MCP server wrote to its standard error", server=name, line=line.decode(errors="replace").rstrip()[:LINE_CHARS_MAX])
+        text = line.decode(errors="replace").rstrip()
+        words.heard(text)
+        log.debug("an MCP server wrote to its standard error", server=name, line=text[:LINE_CHARS_MAX])

@@ -65,6 +65,7 @@ class Supervisor:
         self._turn = asyncio.Semaphore(config.calls_max)
         self._notes: dict[str, str] = {}
         self._refusals = http.Refusals()
+        self._words = stdio.Words(config)
         self._log = Log("runtime.tools")
         self._task: asyncio.Task[None] | None = None
 
@@ -183,6 +184,7 @@ class Supervisor:
         self._lost.clear()
         self._stale.clear()
         self._refusals.status = 0
+        self._words.last = ""
         client = Client(
             _Transport(self._streams()),
             mode=mode,
@@ -209,7 +211,7 @@ class Supervisor:
         if self._config.url is not None:
             connection = http.connect(self._config.url, self._config, self._refusals, self._is_repeatable)
         else:
-            connection = stdio.connect(self.name, self._config.command or "", self._config, self._lost)
+            connection = stdio.connect(self.name, self._config.command or "", self._config, self._lost, self._words)
         async with connection as streams, usable_lists(streams, self._unusable) as usable:
             yield usable
 
@@ -301,7 +303,8 @@ class Supervisor:
             cause = cast("BaseExceptionGroup[BaseException]", cause).exceptions[0]
         if self._config.command and isinstance(cause, FileNotFoundError | PermissionError | NotADirectoryError):
             return f"{self._config.command} can't be started: {cause.strerror}; are its command and cwd right?"
-        return f"no answer within {CONNECT_SECONDS:g} s" if isinstance(cause, TimeoutError) else _describe(cause)
+        why = f"no answer within {CONNECT_SECONDS:g} s" if isinstance(cause, TimeoutError) else _describe(cause)
+        return f"{why}; it last wrote to its standard error: {printable(self._words.last)}" if self._words.last else why
 
 
 class _SessionGoneError(Exception):
