@@ -163,6 +163,16 @@ async def test_address_of_a_container_itself(place: Place, monkeypatch: pytest.M
     one(await place.faults(), "is this container itself", "host.docker.internal")
 
 
+async def test_in_the_container_of_one_service_the_others_are_not_missed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.config["runtime"]["state"] = "/proc/state"
+    one(await place.faults(), "/proc can't be written to", "runtime.state")
+    monkeypatch.setattr("luftpause.cli.doctor_unreached.CONTAINER_MARKS", (place.folder,))
+    found = await examine(place.file())
+    assert [each for each in found if each.level == "fault"] == []
+    assert sum("docker compose ps" in each.mend for each in found) == 3
+    assert not any("luftpause up" in each.mend for each in found)
+
+
 async def test_name_that_is_not_known(place: Place) -> None:
     place.replica("http://no-such-engine.invalid:8000")
     one(await place.faults(), "the name no-such-engine.invalid is not known here", "correct the host")

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from luftpause.cli.doctor_findings import Finding, fault, ok
+from luftpause.cli.doctor_findings import Finding, fault, note, ok
+from luftpause.cli.doctor_unreached import in_container
 from luftpause.kit.config import Config, RuntimeConfig
 from luftpause.runtime.journal import LOCK
 
@@ -45,6 +46,9 @@ def state(config: RuntimeConfig, *, runs: bool) -> Iterator[Finding]:
         yield fault(what, f"{there} is no directory", "set runtime.state to a directory")
         return
     problem = _unwritable(there)
+    if problem and in_container() and not runs:
+        yield note(what, f"{problem}: right where the runtime is in another container", "ask the doctor there too")
+        return
     if problem:
         yield fault(what, problem, "give this user the right to write there, or set runtime.state to another directory")
         return

@@ -12,6 +12,7 @@ from luftpause.cli.doctor_findings import Finding, fault, note, ok
 from luftpause.cli.doctor_http import Answer, get
 from luftpause.cli.doctor_local import taken
 from luftpause.cli.doctor_replicas import skewed
+from luftpause.cli.doctor_unreached import in_container
 from luftpause.kit.auth import CLUSTER_TOKEN, TOKEN, from_environment, is_loopback
 from luftpause.kit.config import Config, RuntimeConfig
 from luftpause.runtime.tools.toolbox import Tools
@@ -65,7 +66,8 @@ def _of(service: Service, answer: Answer) -> tuple[list[Finding], bool]:
     if answer.refused:
         if taken(service.host, service.port):
             return [_in_use(service.name, service.port, service.option)], False
-        return [note(service.name, f"does not run at {service.url}", "`luftpause up` starts it")], False
+        mend = "does it run in a container of its own? `docker compose ps` shows it" if in_container() else "`luftpause up` starts it"
+        return [note(service.name, f"does not run at {service.url}", mend)], False
     told = cast("dict[str, Any]", answer.json() or {})
     if answer.status != 200 or told.get("service") != service.name:
         return [_in_use(service.name, service.port, service.option, str(told.get("service") or ""))], False

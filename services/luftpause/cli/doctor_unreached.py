@@ -48,6 +48,10 @@ def _known(cause: BaseException, url: str) -> tuple[str, str] | None:
             return None
 
 
+def in_container() -> bool:
+    return any(mark.exists() for mark in CONTAINER_MARKS)
+
+
 def wants_tls(status: int, body: bytes, url: str) -> bool:
     """As servers say it that got plain HTTP on a port of TLS."""
     text = body[:1000].lower()
@@ -63,7 +67,7 @@ def _refused(url: str) -> tuple[str, str]:
     if _listens(other, port):
         shown = f"[{other}]" if ":" in other else other
         return f"{NOTHING_LISTENS}, but something does at {shown}:{port}", f"write {parts.scheme}://{shown}:{port} in its url"
-    if any(mark.exists() for mark in CONTAINER_MARKS):
+    if in_container():
         return (
             f"{NOTHING_LISTENS}; here {host} is this container itself",
             "start the engine if it belongs here; else write the name of its container, or host.docker.internal if it runs on the host",
