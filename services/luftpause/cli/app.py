@@ -52,6 +52,9 @@ def luftpause(
 def _run(service: Coroutine[object, object, None]) -> None:
     import uvloop
 
+    from luftpause.kit.open_files import allow_more
+
+    allow_more()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(service)
 
