@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+import threading
 from collections.abc import Generator
 from typing import Final
 
@@ -19,7 +20,11 @@ class Interrupt:
 
 @contextlib.contextmanager
 def interruptible() -> Generator[Interrupt]:
-    """Within the block the first SIGINT or SIGTERM asks for the end; a second one does what it does elsewhere."""
+    """
+    Within the block the first SIGINT or SIGTERM asks for the end; a second one does what it does elsewhere.
+
+    Only in the main thread, which alone hears signals.
+    """
     interrupt = Interrupt()
     loop = asyncio.get_running_loop()
 
@@ -32,6 +37,9 @@ def interruptible() -> Generator[Interrupt]:
         for each in SIGNALS:
             loop.remove_signal_handler(each)
 
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt
+        return
     for each in SIGNALS:
         loop.add_signal_handler(each, heard, each)
     try:
