@@ -71,7 +71,8 @@ async def test_sub_agents_of_a_load_that_is_interrupted_are_cancelled() -> None:
     async with served() as at:
 
         async def both() -> None:
-            await until(lambda: len(at.runs.runs) == 2)
+            await until(lambda: at.runs.waits)  # the load knows both by then
+            assert len(at.runs.runs) == 2
 
         status, found = await interrupted(signal.SIGTERM, both, "--spawn", "2", "--mcp", at.mcp)
         assert status == 128 + signal.SIGTERM
