@@ -68,7 +68,7 @@ class Probe:
         self._health = Health(self._check, limits.period_seconds)
         self._loads = Loads(config, self._base, self._get_url, clock)
         self._formats = Formats(config.kind, self._ask_for, clock) if config.apis is None else None
-        self._models_at = self._handshake_at = float("-inf")
+        self._models_at = self._doubted_at = self._handshake_at = float("-inf")
         self._healthy = False
         self._said: dict[str, str] = {}  # what a person was told last, by topic
 
@@ -93,8 +93,8 @@ class Probe:
     def doubt(self) -> None:
         """It may serve other models by now: they are asked at once, unless that was just done."""
         seconds = DOUBT_SECONDS if self._config.quota is None else DOUBT_SECONDS_HOSTED
-        if self._healthy and self._config.models is None and self._clock() - self._models_at >= seconds:
-            self._models_at = float("-inf")
+        if self._healthy and self._config.models is None and self._clock() - max(self._models_at, self._doubted_at) >= seconds:
+            self._models_at, self._doubted_at = float("-inf"), self._clock()
             self.wanted.set()
 
     async def close(self) -> None:

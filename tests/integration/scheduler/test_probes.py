@@ -10,8 +10,9 @@ import pytest
 from luftpause.kit.clock import Clock, monotonic
 from luftpause.kit.config import ReplicaConfig
 from luftpause.scheduler.core.events import Load, ProbeOutcome, ReplicaProbed
+from luftpause.scheduler.engine_http import client
 from luftpause.scheduler.formats import PATHS
-from luftpause.scheduler.probe import DOUBT_SECONDS, MODELS_MAX
+from luftpause.scheduler.probe import DOUBT_SECONDS, MODELS_MAX, Limits, Probe
 from luftpause.scheduler.probes import Prober
 from tests.integration.scheduler.engines import VLLM, Engine, Page, after, engine, never, packed
 from tests.support.ports import a_refusing_port
@@ -336,6 +337,22 @@ async def test_models_in_doubt_are_asked_at_once_but_not_in_a_storm():
         prober.now("a")
         assert (await found.next()).models is None
         assert vllm.hits["/v1/models"] == 2
+
+
+async def test_models_that_cannot_be_read_are_doubted_no_more_often() -> None:
+    now = [1000.0]
+    async with engine(models=(404, b"{}")) as vllm, client() as http:
+        probe = Probe(replica(vllm.url), http, Limits(60, 8 << 20), lambda: now[0])
+        assert (await probe.once()).models is None
+        found: list[bool] = []
+        for seconds in (0.0, 0.0, DOUBT_SECONDS / 2, DOUBT_SECONDS / 2):
+            now[0] += seconds
+            probe.wanted.clear()
+            probe.doubt()
+            found.append(probe.wanted.is_set())
+            await probe.once()
+        await probe.close()
+    assert found == [True, False, False, True]
 
 
 async def test_no_replica_serves_more_models_than_a_page_can_show():
