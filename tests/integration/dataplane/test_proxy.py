@@ -254,6 +254,14 @@ async def test_a_refusal_in_place_of_a_good_answer_is_heard(body: bytes, status:
     assert report["status"] == status
 
 
+async def test_a_refusal_in_place_of_a_good_answer_keeps_what_its_head_says() -> None:
+    quota = QuotaDouble()
+    async with raw_engine(first(json_answer(BUSY, "200 OK", b"retry-after: 20\r\n"))) as engine:
+        await once(quota, engine, get("/proxy/api/a"))
+    (report,) = [facts for what, _, facts in quota.told if what == "report"]
+    assert (report["status"], report["headers"]) == (429, {"retry-after": "20"})
+
+
 async def test_words_of_a_stream_are_no_refusal() -> None:
     said = b'data: {"choices":[{"delta":{"content":"the \\"error\\" was: rate limit, quota, 429"}}],"error":null}\n\n'
 

@@ -139,7 +139,7 @@ class Call:
         if leg.over.result() is not None:
             self._broken(leg)
         elif leg.refusal:
-            self._settle_unknown()
+            self._settle_unknown(limits)
         else:
             await self._report(leg, limits)
 
@@ -179,11 +179,12 @@ class Call:
         reported = await asyncio.shield(self._proxy.keep(telling))  # the client may leave; what the target said counts all the same
         return reported if isinstance(reported, Reported) else None
 
-    def _settle_unknown(self) -> None:
+    def _settle_unknown(self, limits: Mapping[str, str] | None = None) -> None:
         """
         The lease of a call whose answer nobody knows: given back if it was never sent, else it counts as used.
 
-        What an answer has said of a quota before it broke off, or its client left, is told.
+        What an answer has said of a quota before it broke off, or its client left, is told; with `limits`, what its head says of them and
+        was not told.
         """
         lease, leg = self._take_lease(), self._leg
         if lease is None:
@@ -191,7 +192,7 @@ class Call:
         port, name = self._proxy.port, self._target.name
         if leg is not None and leg.refusal:
             self._proxy.keep(
-                port.report(name, lease.want, lease.fence, status=REFUSED, headers={}, body_excerpt=excerpt_of(leg.refusal, ""))
+                port.report(name, lease.want, lease.fence, status=REFUSED, headers=limits or {}, body_excerpt=excerpt_of(leg.refusal, ""))
             )
         elif leg is not None and leg.was_sent:
             self._proxy.keep(port.report(name, lease.want, lease.fence, status=None, headers={}))
