@@ -197,7 +197,7 @@ class Turn(TurnEnds):
 
     def told(self, status: int, body: bytes) -> None:
         """The engine's answer is none that can follow the early head."""
-        self.relay.scheduler.failed(self.id, _refusal_of(status))
+        self.relay.scheduler.failed(self.id, self._refusal_of(status))
         self.reject(rejection_of(status, body))
 
     def answered(self, status: int, seen: Observed) -> None:
@@ -206,7 +206,7 @@ class Turn(TurnEnds):
         if self._span is not None:
             self._span.answered(status, seen)
         if not 200 <= status < 300:
-            scheduler.failed(self.id, _refusal_of(status), seen.usage)
+            scheduler.failed(self.id, self._refusal_of(status), seen.usage)
         elif seen.error:
             scheduler.failed(self.id, "stream_error", seen.usage)
         else:
@@ -241,7 +241,11 @@ class Turn(TurnEnds):
         self.relay.scheduler.abandon(self.id)
         self.reject(Rejection(502, self._no_place, self._unreachable))
 
-
-def _refusal_of(status: int) -> str:
-    """Whose fault is it? The key is the replica's own, so an engine that takes it for wrong serves nobody."""
-    return "engine_fault" if status >= 500 or status == 401 else "engine_error"
+    def _refusal_of(self, status: int) -> str:
+        """
+        Whose fault is it? The key is the replica's own, so an engine that takes it for wrong serves nobody. 501 is said of what the request
+        wants; and of a 503 that `on_busy: pass` passes on nobody has seen whether the engine is just full.
+        """
+        if status == 501 or (status == 503 and not self.relay.holds_busy):
+            return "engine_error"
+        return "engine_fault" if status >= 500 or status == 401 else "engine_error"

@@ -200,7 +200,7 @@ RULES: Final[dict[str, Hide | None]] = {
     ), CLEAR),
     **dict.fromkeys((
         "lanes", "tool_calls", "paused", "branches", "sightings", "dataplanes", "queues", "resyncing", "hello",
-        "policy_state", "engines", "flying", "quota", "settings", "callers",
+        "policy_state", "engines", "flying", "quota", "settings", "callers", "faults",
     ), INSIDE),
     "RunMemory.responses": INSIDE,
     "Place.lease": INSIDE,

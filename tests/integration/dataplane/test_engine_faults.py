@@ -372,6 +372,7 @@ async def test_another_503_passes_unchanged(config: dict[str, str], body: bytes)
             answer = await client.ask(post())
     assert (answer.status, answer.body, answer.headers["retry-after"]) == (503, body, "17")
     assert scheduler.told() == ["ask", "started", "failed"]
+    assert scheduler.last("failed")[2] == ("engine_error" if config else "engine_fault"), "a full engine is not a broken one"
 
 
 # ---- errors and odd answers ----------------------------------------------------------------------------------------
@@ -383,6 +384,7 @@ async def test_another_503_passes_unchanged(config: dict[str, str], body: bytes)
         ("429 Too Many Requests", b'{"error":{}}', "engine_error"), ("400 Bad Request", b"{}", "engine_error"),
         ("403 Forbidden", b"{}", "engine_error"), ("401 Unauthorized", b"{}", "engine_fault"),
         ("502 Bad Gateway", b"<html>", "engine_fault"), ("302 Found", b"", "engine_error"),
+        ("501 Not Implemented", b"{}", "engine_error"),
     ],
 )  # fmt: skip
 async def test_an_engines_error_passes_with_its_headers(status: str, body: bytes, why: str) -> None:

@@ -30,6 +30,14 @@ class Health(Enum):
     UNHEALTHY = "unhealthy"
 
 
+class Fault(Struct, frozen=True, gc=False):
+    """A turn that its engine failed. `counts`: against the replica; else no other one could answer the like."""
+
+    run: str
+    body_hash: bytes
+    counts: bool
+
+
 class Replica(Struct, frozen=True, gc=False):
     """`models` None: not configured and never learned. `apis` empty: unknown, taken as all."""
 
@@ -39,7 +47,7 @@ class Replica(Struct, frozen=True, gc=False):
     models: tuple[str, ...] | None = None
     apis: tuple[str, ...] = ()
     misses: int = 0
-    faults: int = 0  # turns in a row that its engine failed
+    faults: tuple[Fault, ...] = ()  # the newest turns in a row that its engine failed
     rests_until: float = float("-inf")  # as too many did: until then good probes don't make it healthy
     probed_at: float = 0.0
     delivered_at: float = float("-inf")  # when a dataplane last had bytes from it

@@ -137,7 +137,7 @@ def uncount(d: Draft, turn: Turn, finished: TurnFinished | None = None, outcome:
     replica = replica_of(d, turn.replica)
     if turn.kind == GENERATIVE:
         peak = max(replica.peak, replica.in_flight + replica.reserved)
-        faults = replica.faults if finished is None else 0
+        faults = replica.faults if finished is None else ()
         put_replica(d, replace(replica, in_flight=replica.in_flight - 1, peak=peak, faults=faults))
     else:
         put_replica(d, replace(replica, passes=replica.passes - 1))

@@ -120,7 +120,7 @@ def end(d: Draft, turn: Turn, reason: str) -> None:
         uncount(d, turn, outcome=ENDS.get(reason, Outcome.FAILED))
         _run_rests(d, turn)
         if reason == ENGINE_FAULT and turn.kind == GENERATIVE:
-            faulted(d, turn.replica)
+            faulted(d, turn)
     else:
         drop_waiting(d, turn)
         forget_unused(d, turn.run)

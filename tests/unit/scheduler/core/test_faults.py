@@ -1,5 +1,9 @@
 """Does an engine that fails its turns lose them to others, for a while, and only then?"""
 
+from typing import Any
+
+import pytest
+
 from luftpause.scheduler.core.decide import decide, initial
 from luftpause.scheduler.core.decisions import Place
 from luftpause.scheduler.core.events import Event, ProbeOutcome, ReplicaProbed, ReplicaSpec, TurnFailed, TurnFinished, TurnRequested
@@ -29,10 +33,10 @@ class World:
             good = outcome if name == "good" else ProbeOutcome.OK
             self.tell(ReplicaProbed(self.now, name, good))
 
-    def ask(self, run: str = "", model: str = "m") -> str:
+    def ask(self, run: str = "", model: str = "m", body_hash: bytes = b"") -> str:
         """A turn of that run, or of a new one; where it went."""
         self.turns += 1
-        return self.tell(TurnRequested(self.now, "d", f"t{self.turns}", 1, run or f"run-{self.turns}", model))
+        return self.tell(TurnRequested(self.now, "d", f"t{self.turns}", 1, run or f"run-{self.turns}", model, body_hash=body_hash))
 
     def fails(self, reason: str = "engine_fault") -> None:
         self.tell(TurnFailed(self.now, "d", f"t{self.turns}", 1, reason))
@@ -44,6 +48,10 @@ class World:
         for _ in range(times):
             assert self.ask() == "bad"  # it is empty, as it fails all
             self.fails(reason)
+
+    @property
+    def resting(self) -> list[str]:
+        return [name for name, replica in sorted(self.state.replicas.items()) if replica.rests_until > self.now]
 
     @property
     def health(self) -> Health:
@@ -100,6 +108,40 @@ def test_what_clients_do_wrong_is_no_fault() -> None:
     for reason in ("engine_error", "client_left", "stream_error"):
         world.wears_out(5, reason)
     assert world.health is Health.HEALTHY
+
+
+@pytest.mark.parametrize("poison", [{"body_hash": b"it"}, {"run": "agent"}])
+def test_a_request_that_no_engine_answers_makes_one_replica_rest_and_not_one_after_the_other(poison: dict[str, Any]) -> None:
+    world = World(*BOTH, ReplicaSpec("third", "http://third", models=("m",)))
+    tried: set[str] = set()
+    for _ in range(20):  # as clients do that try again at each 5xx
+        tried.add(world.ask(**poison))
+        world.fails()
+    assert tried == {"bad", "good"}
+    assert world.resting == ["bad"]
+    for _ in range(3):  # of others: that engine is broken, too
+        assert world.ask() == "good"
+        world.fails()
+    assert world.resting == ["bad", "good"]
+
+
+def test_what_failed_elsewhere_counts_again_once_that_replica_has_answered() -> None:
+    world = world_with_load()
+    assert world.ask("agent") == "bad"
+    world.fails()
+    world.tell(ReplicaProbed(world.now, "bad", ProbeOutcome.REFUSED))
+    assert world.ask("agent") == "good"
+    world.fails()
+    assert [each.counts for each in world.state.replicas["good"].faults] == [False]
+    world.probe()
+    world.tell(ReplicaProbed(world.now, "good", ProbeOutcome.REFUSED))
+    assert world.ask() == "bad"
+    world.answers()
+    world.probe()
+    world.tell(ReplicaProbed(world.now, "bad", ProbeOutcome.REFUSED))
+    assert world.ask("agent") == "good"
+    world.fails()
+    assert [each.counts for each in world.state.replicas["good"].faults] == [False, True]
 
 
 def test_where_nobody_else_serves_all_its_models_it_goes_on() -> None:
