@@ -130,8 +130,8 @@ class _Loading:
 
     async def run(self) -> Loaded:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._load.seconds) as time:
-                async with _beside(self._cut(time)), _beside(decide(self._client, self._load.deciding, self._began, self._decided)):
+            async with asyncio.timeout(self._load.seconds) as limit:
+                async with _beside(self._cut(limit)), _beside(decide(self._client, self._load.deciding, self._began, self._decided)):
                     await self._runs()
                     if self._load.deciding.clients and self._load.seconds is not None:
                         await asyncio.Event().wait()  # the time ends it
@@ -140,9 +140,10 @@ class _Loading:
         await self._forget(self._open)
         return Loaded(self._records, self._decided, seconds, self._seed)
 
-    async def _cut(self, time: asyncio.Timeout) -> None:
+    async def _cut(self, limit: asyncio.Timeout) -> None:
         await self._stop.wait()
-        time.reschedule(asyncio.get_running_loop().time())
+        if not limit.expired():  # while runs are ended because it is over, it can't be told anything
+            limit.reschedule(asyncio.get_running_loop().time())
 
     def _now(self) -> float:
         return time.monotonic() - self._began

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 from msgspec.structs import replace
 from rich.console import Console
@@ -16,9 +17,12 @@ from luftpause.cli.load_report import DecideReport, Outcome, Report, RunRecord, 
 from luftpause.cli.load_stop import interruptible
 from luftpause.cli.load_target import choose_model
 from luftpause.cli.subagents import SubAgentRun, SubAgents
+from luftpause.kit.errors import LuftpauseError
 
-SPAWNS_AT_ONCE = 64
-TICK_SECONDS = 0.5
+SPAWNS_AT_ONCE: Final = 64
+SPAWN_END_SECONDS: Final = 10.0  # after an interrupt, to hear of runs that were asked for: they must be cancelled too
+GIVE_UP_SECONDS: Final = 10.0
+TICK_SECONDS: Final = 0.5
 
 
 async def own_loop(load: Load, *, warm_up_s: float = 0.0, trace_out: Path | None = None) -> Report:
@@ -74,39 +78,60 @@ async def spawned(mcp: str, number: int, *, caller: str, seconds_max: float, arg
         began = time.monotonic()
         async with subagents.connect(mcp, caller=caller, token=token) as client:
             handles: list[str] = []
-            work = asyncio.create_task(_spawn_and_wait(client, number, handles, arguments, seconds_max, _advance(bar, task)))
-            await _first(work, interrupt.asked)
-            runs = await client.wait(handles, seconds_max=0, progress=_advance(bar, task)) if handles else []
+            progress = _advance(bar, task)
+            try:
+                await _until(_spawn(client, number, handles, arguments, interrupt.asked), interrupt.asked, SPAWN_END_SECONDS)
+                if not interrupt.asked.is_set():
+                    await _until(client.wait(handles, seconds_max=seconds_max, progress=progress), interrupt.asked)
+            except LuftpauseError:
+                await _give_up(client, handles)
+                raise
+            runs = await client.wait(handles, seconds_max=0, progress=progress) if handles else []
             await asyncio.gather(*(client.cancel(run.handle) for run in runs if not run.ended))
     found = report([_record(run, turn_class) for run in runs], time.monotonic() - began)
     return replace(found, interrupted=interrupt.by)
 
 
-async def _spawn_and_wait(
-    client: SubAgents, number: int, handles: list[str], arguments: dict[str, object], seconds_max: float, progress: subagents.Progress
-) -> None:
-    """`handles` grows as runs begin."""
+async def _spawn(client: SubAgents, number: int, handles: list[str], arguments: dict[str, object], stop: asyncio.Event) -> None:
+    """`handles` grows as runs begin; after `stop`, or once one is refused, no more do. Raises why when all that were asked are known."""
     spawning = asyncio.Semaphore(SPAWNS_AT_ONCE)
+    refused: list[LuftpauseError] = []
 
     async def spawn(i: int) -> None:
         async with spawning:
-            handles.append(await client.spawn(f"Task {i}: look up one fact about the number {i} and sum it up.", **arguments))
+            if stop.is_set() or refused:
+                return
+            try:
+                handles.append(await client.spawn(f"Task {i}: look up one fact about the number {i} and sum it up.", **arguments))
+            except LuftpauseError as error:
+                refused.append(error)
 
-    await asyncio.gather(*(spawn(i) for i in range(number)))
-    await client.wait(handles, seconds_max=seconds_max, progress=progress)
+    async with asyncio.TaskGroup() as tasks:
+        for i in range(number):
+            tasks.create_task(spawn(i))
+    if refused and not stop.is_set():
+        raise refused[0]
 
 
-async def _first(work: asyncio.Task[None], event: asyncio.Event) -> None:
-    """Until the work is done, or the event ends it. Raises what the work does."""
-    waiting = asyncio.create_task(event.wait())
+async def _give_up(client: SubAgents, handles: Sequence[str]) -> None:
+    """Cancel as many as can be, where something went wrong that is told already."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(GIVE_UP_SECONDS):
+            await asyncio.gather(*(client.cancel(handle) for handle in handles), return_exceptions=True)
+
+
+async def _until(work: Coroutine[Any, Any, object], stop: asyncio.Event, seconds_more: float = 0.0) -> None:
+    """Until the work is done, or `seconds_more` after `stop`, which then ends it. Raises what the work does."""
+    task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        if work.done():
-            work.result()
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task}, timeout=seconds_more if stop.is_set() else None)
+        if task.done():
+            task.result()
     finally:
-        for each in (work, waiting):
+        for each in (task, stopped):
             each.cancel()
-        await asyncio.gather(work, waiting, return_exceptions=True)
+        await asyncio.gather(task, stopped, return_exceptions=True)
 
 
 def _record(run: SubAgentRun, turn_class: str) -> RunRecord:
