@@ -11,16 +11,18 @@ from luftpause.runtime.refusals import bad_argument
 
 LABELS_MIN: Final = 2
 LABELS_MAX: Final = 20
+PATIENCE_SECONDS: Final = 5.0
+RETRY_SECONDS: Final = 0.25
 
 
 class Models:
     """Questions at the same time share one request to the dataplane."""
 
-    def __init__(self, client: ModelClient, default: str | None) -> None:
+    def __init__(self, client: ModelClient, default: str | None, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._client = client
         self._default = default
-        self._generative = _Served(client.models)
-        self._classifiers = _Served(client.classifiers)
+        self._generative = _Served(client.models, patience_seconds)
+        self._classifiers = _Served(client.classifiers, patience_seconds)
 
     async def choose(self, asked: str | None) -> str:
         """A generative model. Raises LuftpauseError (`unknown_model`, `dataplane_unreachable`)."""
@@ -46,13 +48,17 @@ class Models:
 
 
 class _Served:
-    def __init__(self, ask: Callable[[], Awaitable[tuple[str, ...]]]) -> None:
+    """`patience_seconds`: so long the dataplane may be away, as it is while it starts anew."""
+
+    def __init__(self, ask: Callable[[], Awaitable[tuple[str, ...]]], patience_seconds: float) -> None:
         self._ask = ask
+        self._patience_seconds = patience_seconds
         self._asking: asyncio.Task[tuple[str, ...]] | None = None
 
     async def now(self) -> tuple[str, ...]:
         if self._asking is None:
             self._asking = asyncio.create_task(self._fetch())
+            self._asking.add_done_callback(_heard)
         try:
             return await asyncio.shield(self._asking)
         except TurnError as error:
@@ -63,10 +69,24 @@ class _Served:
             ) from error
 
     async def _fetch(self) -> tuple[str, ...]:
+        now = asyncio.get_running_loop().time
+        until = now() + self._patience_seconds
         try:
-            return await self._ask()
+            while True:
+                try:
+                    return await self._ask()
+                except TurnError as error:
+                    if error.retry_after_s is None or now() >= until:
+                        raise
+                await asyncio.sleep(RETRY_SECONDS)
         finally:
             self._asking = None
+
+
+def _heard(asked: asyncio.Task[tuple[str, ...]]) -> None:
+    """Nobody may be left who waits for it."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 def _only(served: Sequence[str], kind: str, otherwise: str) -> str:

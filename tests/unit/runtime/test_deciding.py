@@ -1,5 +1,6 @@
 """Which model is asked to decide, what is refused before, and what does each kind of answer mean?"""
 
+import asyncio
 import json
 
 import pytest
@@ -61,6 +62,38 @@ async def test_without_a_choice_the_classifiers_are_listed(classifying: tuple[st
     asking, _ = models(classifying=classifying)
     with pytest.raises(LuftpauseError, match=says):
         await asking.decide("x", None, None, "")
+
+
+AWAY = TurnError("the dataplane at http://d can't be reached: refused", retry_after_s=1.0)
+
+
+class Returning(ScriptedModel):
+    """A dataplane that fails so many times before it lists models."""
+
+    def __init__(self, failures: int, error: TurnError) -> None:
+        super().__init__()
+        self.failures, self.error = failures, error
+
+    async def models(self) -> tuple[str, ...]:
+        served = await super().models()
+        if self.asked <= self.failures:
+            raise self.error
+        return served
+
+
+async def test_a_dataplane_that_starts_anew_is_waited_for() -> None:
+    client = Returning(2, AWAY)
+    asking = Models(client, None, patience_seconds=60)
+    assert await asyncio.gather(asking.choose(None), asking.choose(None)) == ["m", "m"]
+    assert client.asked == 3  # both by one question
+
+
+@pytest.mark.parametrize(("error", "patience_seconds"), [(AWAY, 0.0), (TurnError("no list of models", retry_after_s=None), 60.0)])
+async def test_a_dataplane_that_stays_away_or_is_none_is_told(error: TurnError, patience_seconds: float) -> None:
+    client = Returning(9, error)
+    with pytest.raises(LuftpauseError, match=f"{error.message}; see that it is up, or name a model") as found:
+        await Models(client, None, patience_seconds=patience_seconds).choose(None)
+    assert (found.value.code, found.value.status, client.asked) == ("dataplane_unreachable", 502, 1)
 
 
 def test_a_choice_among_labels() -> None:
