@@ -62,6 +62,12 @@ async def called(to_call: Callable[[Result], bytes]) -> ToolResult:
         ("500 Internal Server Error", b"<html><p>it  broke</p></html>", "status 500: it broke"),
         ("503 Service Unavailable", b"", "status 503: empty body"),
         ("502 Bad Gateway", b'{"error": "no upstream"}', 'status 502: {"error": "no upstream"}'),
+        ("429 Too Many Requests", b'{"error": {"code": "slow"}}', 'status 429: {"error": {"code": "slow"}}'),
+        (
+            "400 Bad Request",
+            b'{"error": {"code": "x1", "message": "no such city"}}',
+            'status 400: {"error": {"code": "x1", "message": "no such city"}}',
+        ),
     ],
 )
 async def test_a_call_that_is_refused_says_with_which_status_and_words(status: str, body: bytes, text: str) -> None:
@@ -70,9 +76,10 @@ async def test_a_call_that_is_refused_says_with_which_status_and_words(status: s
     )
 
 
-async def test_an_mcp_error_beside_such_a_status_is_told_as_it_is() -> None:
+@pytest.mark.parametrize("known", [True, False])
+async def test_an_mcp_error_beside_such_a_status_is_told_as_it_is(known: bool) -> None:
     def refuse(call: Result) -> bytes:
-        body = {"jsonrpc": "2.0", "id": call["id"], "error": {"code": -32602, "message": "no such city"}}
+        body = {"jsonrpc": "2.0", "error": {"code": -32602, "message": "no such city"}} | ({"id": call["id"]} if known else {})
         return json_answer(json.dumps(body).encode(), "400 Bad Request")
 
     assert await called(refuse) == ToolResult("Error: no such city", failed=True)

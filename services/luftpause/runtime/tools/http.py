@@ -11,6 +11,7 @@ from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
 from luftpause.kit.config import UpstreamConfig
+from luftpause.runtime.core.json_types import is_object
 from luftpause.runtime.core.text import excerpt
 from luftpause.runtime.json_bytes import Mender
 
@@ -115,7 +116,7 @@ def _is_call(request: httpx2.Request) -> bool:
 
 
 async def _told(response: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
-    """The refusal with an MCP error for its body; its own if it has one."""
+    """The refusal with an MCP error for its body; its own if it has one that the SDK takes."""
     body = bytearray()
     with contextlib.suppress(httpx2.TransportError, TimeoutError):
         async with asyncio.timeout(REFUSAL_SECONDS):
@@ -124,11 +125,16 @@ async def _told(response: httpx2.Response, request: httpx2.Request) -> httpx2.Re
                 if len(body) > REFUSAL_BYTES_MAX:
                     break
     await response.aclose()
-    answer = _object(bytes(body))
-    if not isinstance(answer.get("error"), dict) or "code" not in answer["error"]:
-        message = f"status {response.status_code}: {excerpt(bytes(body))}"
-        answer = {"jsonrpc": "2.0", "id": orjson.loads(request.content).get("id"), "error": {"code": REFUSED, "message": message}}
+    error = _object(bytes(body)).get("error")
+    if not _is_mcp(error):
+        error = {"code": REFUSED, "message": f"status {response.status_code}: {excerpt(bytes(body))}"}
+    answer = {"jsonrpc": "2.0", "id": orjson.loads(request.content).get("id"), "error": error}
     return httpx2.Response(response.status_code, json=answer, extensions=response.extensions)
+
+
+def _is_mcp(error: Any) -> bool:
+    """Errors of other kinds of APIs have a text for a code, or none."""
+    return is_object(error) and type(error.get("code")) is int and isinstance(error.get("message"), str)
 
 
 def _object(body: bytes) -> dict[str, Any]:

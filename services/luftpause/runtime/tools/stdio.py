@@ -125,10 +125,12 @@ async def _stderr(name: str, log: Log, words: Words) -> AsyncGenerator[Any]:
             yield file
         finally:
             file.close()
-            await asyncio.wait({task}, timeout=REST_SECONDS)
-            task.cancel()
-            transport.close()
-            await asyncio.gather(task, return_exceptions=True)
+            try:
+                await asyncio.wait({task}, timeout=REST_SECONDS)
+            finally:  # also where we are cancelled once more
+                task.cancel()
+                transport.close()
+                await asyncio.gather(task, return_exceptions=True)
 
 
 async def _log_lines(name: str, log: Log, reader: asyncio.StreamReader, words: Words) -> None:

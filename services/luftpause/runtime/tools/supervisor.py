@@ -11,7 +11,6 @@ from mcp import Client
 from mcp.client._transport import TransportStreams
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from luftpause import __version__
 from luftpause.kit.clock import monotonic
@@ -19,8 +18,9 @@ from luftpause.kit.config import RuntimeConfig, UpstreamConfig
 from luftpause.kit.logs import Log
 from luftpause.runtime.ports import Json, ServerState, ToolResult
 from luftpause.runtime.tools import http, stdio
-from luftpause.runtime.tools.listed import list_tools, list_tools_anew, socket_broke
+from luftpause.runtime.tools.listed import list_tools, list_tools_anew
 from luftpause.runtime.tools.listing import usable_lists
+from luftpause.runtime.tools.reasons import described, what_broke, why_down
 from luftpause.runtime.tools.results import cut, printable, to_result
 
 BACKOFF_SECONDS: Final = 0.2
@@ -31,13 +31,7 @@ LIST_AGAIN_SECONDS: Final = 1.0  # between two lists of tools, however often a s
 SESSION_GONE: Final = re.compile(
     r"session.*(not found|terminated|expired|unknown)|(no valid|invalid|unknown|expired) session", re.IGNORECASE
 )
-NO_MESSAGE: Final = re.compile(r"Failed to parse (?:JSON response|SSE message)")  # what the SDK says
 NOTES_MAX: Final = 50
-
-
-_HEADERS: Final = "; see its headers in the configuration"
-_ADDRESS: Final = "; is its url that of a streamable HTTP server (often …/mcp)? The older transport (…/sse) is not spoken here"
-WHAT_TO_DO: Final = {401: _HEADERS, 403: _HEADERS, 404: _ADDRESS, 405: _ADDRESS}
 
 
 class Supervisor:
@@ -128,8 +122,8 @@ class Supervisor:
         except MCPError as error:
             return self._broken(client, tool, error)
         except Exception as error:  # noqa: BLE001 - whatever the SDK or a server invents must not end a run
-            self._log.warning("a tool's answer could not be used", server=self.name, tool=tool, error=_describe(error))
-            return _failed(f"the answer of {tool} could not be used: {_describe(error)}")
+            self._log.warning("a tool's answer could not be used", server=self.name, tool=tool, error=described(error))
+            return _failed(f"the answer of {tool} could not be used: {described(error)}")
         return to_result(answer, self._chars_max)
 
     def _broken(self, client: Client, tool: str, error: MCPError) -> ToolResult:
@@ -141,21 +135,7 @@ class Supervisor:
         self._stale.set()  # is it still there?
         if code == types.CONNECTION_CLOSED and self._config.command:
             self._lose(client, "the connection was lost")
-        return _failed(self._what_broke(tool, error))
-
-    def _what_broke(self, tool: str, error: MCPError) -> str:
-        code, message = error.error.code, printable(error.error.message)
-        if socket_broke(error):
-            return f"the connection to the tool server {self.name} was lost during {tool}; it may have happened all the same"
-        if code in {http.UNREACHED, http.UNANSWERED}:
-            return f"the tool server {self.name} could not be reached ({message}); {tool} did not happen"
-        if code == http.REFUSED:
-            return f"the tool server {self.name} answered {tool} with {message}"
-        if code == types.PARSE_ERROR and NO_MESSAGE.match(message):
-            return f"the answer of {tool} is no MCP message; it may have happened all the same"
-        if self._refusals.status in {401, 403}:
-            return f"the tool server {self.name} refused with status {self._refusals.status}{_HEADERS}"
-        return cut(message or f"{tool} failed with code {code}", self._chars_max)
+        return _failed(cut(what_broke(self.name, tool, error, status=self._refusals.status), self._chars_max))
 
     # ---- the connection ------------------------------------------------------------------------------------------
 
@@ -260,7 +240,7 @@ class Supervisor:
                     async for _ in events:
                         self._stale.set()
             except Exception as error:  # noqa: BLE001 - whatever ended the stream
-                self._log.debug("the change events of an MCP server ended", server=self.name, error=_describe(error))
+                self._log.debug("the change events of an MCP server ended", server=self.name, error=described(error))
             self._stale.set()
             if not self._lost.is_set():
                 await asyncio.sleep(LISTEN_AGAIN_SECONDS)
@@ -295,16 +275,8 @@ class Supervisor:
             self._changed()
 
     def _why(self, error: Exception) -> str:
-        status = self._refusals.status
-        if status:
-            return f"it answered with status {status}" + WHAT_TO_DO.get(status, "")
-        cause: BaseException = error
-        while isinstance(cause, BaseExceptionGroup):
-            cause = cast("BaseExceptionGroup[BaseException]", cause).exceptions[0]
-        if self._config.command and isinstance(cause, FileNotFoundError | PermissionError | NotADirectoryError):
-            return f"{self._config.command} can't be started: {cause.strerror}; are its command and cwd right?"
-        why = f"no answer within {CONNECT_SECONDS:g} s" if isinstance(cause, TimeoutError) else _describe(cause)
-        return f"{why}; it last wrote to its standard error: {printable(self._words.last)}" if self._words.last else why
+        status, command = self._refusals.status, self._config.command
+        return why_down(error, status=status, command=command, last_words=self._words.last, seconds_max=CONNECT_SECONDS)
 
 
 class _SessionGoneError(Exception):
@@ -336,11 +308,3 @@ async def _first(one: asyncio.Event, other: asyncio.Event, seconds: float) -> No
 
 def _failed(message: str) -> ToolResult:
     return ToolResult(f"Error: {message}", failed=True)
-
-
-def _describe(error: BaseException) -> str:
-    """One line that a person or a model can use."""
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False)[0]
-        return f"it is no valid {error.title}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return str(error) or type(error).__name__
