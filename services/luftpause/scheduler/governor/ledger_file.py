@@ -176,7 +176,12 @@ class Keeper:
         state = self._governor.state
         if state is self._written:
             return
-        problem = await asyncio.to_thread(self._try, self._file.snapshot(self._governor))
+        writing = asyncio.ensure_future(asyncio.to_thread(self._try, self._file.snapshot(self._governor)))
+        try:
+            problem = await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait({writing})  # else it would write over the last ledger
+            raise
         self._told(problem)
         self._written = None if problem else state
 

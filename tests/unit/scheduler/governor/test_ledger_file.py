@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,30 @@ async def test_the_ledger_is_written_while_it_changes_and_at_the_end(tmp_path: P
     await asyncio.gather(keeping, return_exceptions=True)
     restored = file.read(governing(config(None)).governor.state).state
     assert set(restored.targets["few"].leases) == {"a", "b"}
+
+
+async def test_a_write_that_is_under_way_at_the_stop_does_not_come_after_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quotas, file = governing(config(None)), LedgerFile(tmp_path / "quota.bin")
+    write, begun, going_on = file.write, threading.Event(), threading.Event()
+
+    def slow_at_first(data: bytes) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert going_on.wait(60)
+        write(data)
+
+    monkeypatch.setattr(file, "write", slow_at_first)
+    await reserve(quotas, "a")
+    keeping = asyncio.create_task(Keeper(quotas.governor, file, seconds=0.001).run())
+    await asyncio.to_thread(begun.wait, 60)
+    await reserve(quotas, "b")
+    keeping.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not keeping.done()
+    going_on.set()
+    await asyncio.gather(keeping, return_exceptions=True)
+    assert set(file.read(governing(config(None)).governor.state).state.targets["few"].leases) == {"a", "b"}
 
 
 async def test_a_disk_that_takes_nothing_is_told_once(
