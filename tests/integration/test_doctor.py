@@ -215,12 +215,27 @@ def shaking_hands_once(folder: Path) -> Generator[int]:
         thread.join()
 
 
-@pytest.mark.parametrize("says", ["Client sent an HTTP request to an HTTPS server.", "<title>400 No required SSL certificate</title>"])
+@pytest.mark.parametrize(
+    "says",
+    [
+        "Client sent an HTTP request to an HTTPS server.",
+        "<title>400 The plain HTTP request was sent to HTTPS port</title>",
+        "Reason: You're speaking plain HTTP to an SSL-enabled server port.",
+        "Bad Request\nThis combination of host and port requires TLS.",
+    ],
+)
 async def test_server_that_says_that_it_wants_tls(says: str, place: Place) -> None:
     async with serving(Pages({})) as there:
         there.missing = (400, says)
         place.replica(there.url)
         one(await place.faults(), "it speaks TLS", "write https://")
+
+
+async def test_an_address_in_an_error_is_no_sign_of_tls(place: Place) -> None:
+    async with serving(Pages({})) as there:
+        there.missing = (400, '{"error": "unknown path, see https://docs.example/ssl"}')
+        place.replica(there.url)
+        assert not any("TLS" in each.what or "TLS" in str(each) for each in await place.faults())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Why does an address give no answer, and what helps?"""
 
 import errno
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ CONTAINER_MARKS: Final = (Path("/.dockerenv"), Path("/run/.containerenv"))
 CONNECT_SECONDS_MAX: Final = 1.0
 NOTHING_LISTENS: Final = "nothing listens there"
 NO_WAY: Final = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN})
+# nginx, Apache; Go; Tomcat. An address in an error's text is no sign: APIs refer to pages of theirs.
+_WANTS_TLS: Final = re.compile(rb"plain http|http request (?:was sent )?to (?:an )?https|requires tls")
 PLAIN: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"})
 
 
@@ -54,8 +57,7 @@ def in_container() -> bool:
 
 def wants_tls(status: int, body: bytes, url: str) -> bool:
     """As servers say it that got plain HTTP on a port of TLS."""
-    text = body[:1000].lower()
-    return status == 400 and url.startswith("http://") and (b"https" in text or b"ssl" in text)
+    return status == 400 and url.startswith("http://") and _WANTS_TLS.search(body[:1000].lower()) is not None
 
 
 def _refused(url: str) -> tuple[str, str]:

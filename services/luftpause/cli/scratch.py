@@ -22,12 +22,10 @@ KEPT_SECONDS: Final = 3600.0  # a folder whose command died a moment ago is stil
 def scratch() -> Generator[Path]:
     """A folder of one's own that is gone afterwards; those that killed commands of this user left behind go first."""
     sweep(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as made:
-        lock = FileLock(Path(made) / LOCK, _in_use)
-        try:
-            yield Path(made)
-        finally:
-            lock.release()
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as made, contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):  # where there are no locks, a folder that is left behind stays
+            held.callback(FileLock(Path(made) / LOCK, _in_use).release)
+        yield Path(made)
 
 
 def sweep(folder: Path, *, kept_seconds: float = KEPT_SECONDS) -> None:

@@ -1,5 +1,7 @@
 """Is a command's folder gone afterwards, and are those of killed commands cleared up, and no others?"""
 
+import errno
+import fcntl
 import os
 import tempfile
 from pathlib import Path
@@ -33,6 +35,17 @@ def test_a_folder_is_there_for_a_while_and_gone_afterwards(tmp_path: Path, monke
         age(folder)
         sweep(tmp_path)
         assert folder.is_dir()  # it is locked
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_there_are_no_locks_a_folder_is_made_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with scratch() as folder:
+        assert folder.is_dir()
     assert list(tmp_path.iterdir()) == []
 
 
