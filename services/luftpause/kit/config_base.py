@@ -1,5 +1,6 @@
 """What are all sections of the configuration made of?"""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -23,37 +24,25 @@ def _own_file(path: Path) -> Path:
         raise ValueError(f"{path} can't be found: there is no such user, or no HOME; write the whole path") from error
 
 
+def _checked(check: Callable[[str], str]) -> AfterValidator:
+    """`check` says by a ConfigError what is wrong, and returns what holds."""
+
+    def checked(value: str) -> str:
+        try:
+            return check(value)
+        except ConfigError as error:
+            raise ValueError(error.message) from error
+
+    return AfterValidator(checked)
+
+
 def _base(url: str) -> str:
-    try:
-        base_url(url)
-    except ConfigError as error:
-        raise ValueError(error.message) from error
+    base_url(url)
     return url
 
 
 def _from_root(path: str) -> str:
     return f"/{path.lstrip('/')}"
-
-
-def _host(host: str) -> str:
-    try:
-        return listening_host(host)
-    except ConfigError as error:
-        raise ValueError(error.message) from error
-
-
-def _served(host: str) -> str:
-    try:
-        return served_host(host)
-    except ConfigError as error:
-        raise ValueError(error.message) from error
-
-
-def _origin(origin: str) -> str:
-    try:
-        return page_origin(origin)
-    except ConfigError as error:
-        raise ValueError(error.message) from error
 
 
 def _no_key(name: str) -> str:
@@ -65,11 +54,11 @@ def _no_key(name: str) -> str:
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Url = Annotated[str, StringConstraints(pattern=URL_PATTERN)]
-BaseUrl = Annotated[str, StringConstraints(pattern=URL_PATTERN), AfterValidator(_base)]
+BaseUrl = Annotated[str, StringConstraints(pattern=URL_PATTERN), _checked(_base)]
 UrlPath = Annotated[str, StringConstraints(pattern=PATH_PATTERN), AfterValidator(_from_root)]
-Host = Annotated[str, AfterValidator(_host)]
-ServedHost = Annotated[str, AfterValidator(_served)]
-Origin = Annotated[str, AfterValidator(_origin)]
+Host = Annotated[str, _checked(listening_host)]
+ServedHost = Annotated[str, _checked(served_host)]
+Origin = Annotated[str, _checked(page_origin)]
 Variable = Annotated[str, StringConstraints(pattern=VARIABLE_PATTERN), AfterValidator(_no_key)]
 File = Annotated[Path, AfterValidator(_own_file)]
 Seconds = Annotated[float, Field(ge=0)]
