@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from luftpause.scheduler.governor.store import claims, link
+from luftpause.scheduler.governor.store import chunking, claims, link
 from luftpause.scheduler.governor.store.link import SharingSettings
 from luftpause.scheduler.governor.store.port import Answer, Asked, Hint, Report, Reserve
 from luftpause.scheduler.governor.store.redis_store import RedisStore
@@ -119,6 +119,16 @@ async def test_a_grant_that_can_not_be_asked_about_is_none(redis: RedisServer, m
             asked = one.ask()
             assert faults(one) == 1
             assert not asked.done()
+        await eventually("it is granted in the end", asked.done)
+
+
+async def test_who_waits_for_a_chunk_does_not_wait_for_a_fault(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Flawed(redis)
+    async with node("n", store, one_window(100), settings=SharingSettings(chunk_calls=20, learning_seconds=0.2)) as one:
+        with monkeypatch.context() as patched:
+            patched.setattr(chunking, "chunk_of", lambda *_: 1 / 0)
+            asked = one.ask(priority=1)
+            await eventually("it was noticed", lambda: faults(one) > 0)
         await eventually("it is granted in the end", asked.done)
 
 

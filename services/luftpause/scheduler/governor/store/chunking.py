@@ -51,11 +51,11 @@ class Chunking:
         return self.take(shared, lease)
 
     async def _fill(self, shared: SharedTarget, lease: Lease) -> None:
-        """Raises nothing: the calls themselves ask if there is no chunk."""
+        """The calls themselves ask if there is no chunk, whatever the reason."""
         state, now = self._state(), self._clock()
         target = state.targets.get(shared.name)
-        cost = chunk_of(target, lease.cost, self._calls, shared.nodes, now) if target is not None else None
         try:
+            cost = chunk_of(target, lease.cost, self._calls, shared.nodes, now) if target is not None else None
             if target is not None and cost is not None:
                 await self._ask(shared, lease, cost, claims.scopes_of(target, state.settings, now, replace(lease, cost=cost)), now)
         finally:
