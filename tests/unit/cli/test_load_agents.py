@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import msgspec
@@ -207,6 +207,22 @@ async def test_a_broken_answer_is_a_failed_run_with_its_reason(answer: Answer, r
         records = await ended(load(url, seconds=0.4), server)
     assert records[0].outcome is Outcome.FAILED
     assert records[0].error == reason
+
+
+class AtTheEnd(asyncio.Event):
+    """Is set in the moment in which nobody waits for it any more."""
+
+    async def wait(self) -> Literal[True]:
+        with contextlib.suppress(asyncio.CancelledError):
+            await super().wait()
+        self.set()
+        return True
+
+
+async def test_a_load_that_is_stopped_while_it_ends_of_itself_ends() -> None:
+    async with serving(never) as (_, url):
+        loaded = await run_load(load(url, seconds=0.2), lambda _: None, AtTheEnd())
+    assert [run.outcome for run in loaded.runs] == [Outcome.UNFINISHED]
 
 
 async def test_an_unreachable_server_is_a_failed_turn() -> None:
