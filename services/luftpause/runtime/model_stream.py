@@ -219,7 +219,7 @@ class AnswerBuilder:
 def _older_form(message: Json) -> list[Json]:
     """The one call of an engine that has not learnt of `tool_calls`."""
     function = message.get("function_call")
-    return [{"index": 0, "function": cast("Json", function)}] if isinstance(function, dict) else []
+    return [{"index": 0, "function": cast("Json", function)}] if isinstance(function, dict) and any(cast("Json", function).values()) else []
 
 
 def _raise_error(chunk: Json) -> None:

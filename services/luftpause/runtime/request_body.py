@@ -1,5 +1,7 @@
 """What does a client's request look like to the MCP SDK once all of it is here?"""
 
+import contextlib
+import json
 from typing import Any, Final, cast
 
 import orjson
@@ -70,7 +72,7 @@ def understood(body: bytes) -> Asked:
     if not is_object(message):
         batch = "a batch can't be answered: send one message per request" if isinstance(message, list) else ""
         return Asked(body, wrong=batch or "the body must be a JSON-RPC message, an object")
-    asked_id: Any = message.get("id", 0)
+    asked_id: Any = _exact(message.get("id", 0), body)
     if "method" in message and not _is_id(asked_id):
         return Asked(body, wrong=f"`id` must be a whole number or a text, not {orjson.dumps(asked_id)[:40].decode(errors='replace')}")
     begins = message.get("method") == "initialize"
@@ -78,8 +80,18 @@ def understood(body: bytes) -> Asked:
     return Asked(body if meant is message else orjson.dumps(meant), begins, _version(message))
 
 
+def _exact(asked_id: Any, body: bytes) -> Any:
+    """A whole number of 20 digits was read as one with a point."""
+    if isinstance(asked_id, float) and abs(asked_id) >= EXACT_MAX:
+        with contextlib.suppress(ValueError, RecursionError):
+            return json.loads(body).get("id")
+    return asked_id
+
+
 def _is_id(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, float) and value.is_integer()) or (type(value) is int)
+    if isinstance(value, float):
+        return value.is_integer() and abs(value) < EXACT_MAX
+    return isinstance(value, str) or type(value) is int
 
 
 def _meant(message: Json) -> Json:

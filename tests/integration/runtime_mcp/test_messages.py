@@ -23,13 +23,20 @@ async def a_session():
 CALL: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "status", "arguments": {}}}
 
 
-@pytest.mark.parametrize("asked_id", ["null", "1.5", "true", "[]", "{}"])
+@pytest.mark.parametrize("asked_id", ["null", "1.5", "true", "[]", "{}", "1e+300"])
 async def test_a_request_whose_id_is_none_is_refused_instead_of_never_answered(asked_id: str):
     async with a_session() as (at, http, headers):
         body = json.dumps(CALL).replace("7", asked_id)
         answer = await http.post(at.mcp, content=body, headers={**headers, "content-type": JSON})
         assert answer.status_code == 400
         assert answer.json()["error"] == {"code": -32600, "message": f"`id` must be a whole number or a text, not {asked_id}"}
+
+
+@pytest.mark.parametrize("asked_id", [2**53 + 1, 2**64, -(10**40)])
+async def test_a_whole_number_of_any_length_is_an_id(asked_id: int):
+    async with a_session() as (at, http, headers):
+        answer = await http.post(at.mcp, json={**CALL, "id": asked_id}, headers={**headers, "accept": JSON})
+        assert answer.json()["id"] == asked_id
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,16 @@ def test_other_messages_pass_as_they_are() -> None:
     assert not told
 
 
+def test_an_empty_list_of_parameters_is_a_tool_without_any() -> None:
+    told: list[tuple[str, str]] = []
+    now = {"name": "now", "inputSchema": {"type": "object", "properties": []}}
+    listed: dict[str, Any] = {"tools": [now, {"name": "bad", "inputSchema": []}, 7]}
+    message = SessionMessage(types.JSONRPCResponse(jsonrpc="2.0", id=1, result=listed))
+    found: Any = usable(message, lambda tool, why: told.append((tool, why))).message
+    assert found.result["tools"] == [{"name": "now", "inputSchema": {"type": "object", "properties": {}}}]
+    assert [tool for tool, _ in told] == ["bad", "a tool without a name"]
+
+
 DEEP = '{"a": ' * 50_000 + "1" + "}" * 50_000
 NINES = "9" * 5000
 TEXT = '{"type": "text", "text": "done"}'

@@ -223,6 +223,13 @@ def test_a_call_in_the_older_form_is_one() -> None:
     assert builder.answer().calls == (ModelCall("", "add", '{"a":1}'),)
 
 
+@pytest.mark.parametrize("nothing", [{}, {"name": "", "arguments": ""}, {"name": None, "arguments": None}, None])
+def test_an_empty_call_in_the_older_form_is_none(nothing: dict[str, Any] | None) -> None:
+    builder = AnswerBuilder()
+    builder.chunk({"choices": [{"message": {"content": "Hi.", "function_call": nothing}, "finish_reason": "stop"}]})
+    assert (builder.answer().content, builder.answer().calls) == ("Hi.", ())
+
+
 def test_a_call_in_both_forms_is_made_once() -> None:
     builder = AnswerBuilder()
     both = {"function_call": {"name": "f", "arguments": "{}"}, "tool_calls": [call("{}", name="f", index=0, id="x")]}

@@ -7,6 +7,7 @@ What is told never allows less than the tool does; arguments are validated again
 | an array without `items`, or a list of them | OpenAI, Azure, VS Code | `items: {}`, or any of the list |
 | `anyOf`, `oneOf`, `allOf`, `$ref`, `enum`, `not` at the top | OpenAI, Anthropic | the members of all branches |
 | null for a keyword (Go; it is left out when the tool is listed) | all that validate | nothing |
+| an empty list for an object, as in `properties: []` (PHP; mended when the tool is listed) | all that validate | `{}` |
 | `true` or `false` for a schema | llama.cpp, Gemini | `{}`, `{"not": {}}` |
 | `exclusiveMinimum: true`, `required: true` (drafts 3 and 4) | OpenAI | the number; nothing |
 | `$schema`, `$id` at the top | Gemini | nothing |
@@ -24,13 +25,14 @@ ONE: Final = frozenset({"items", "not", "contains", "propertyNames", "if", "then
 NAMED: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 LISTED: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 MAY_BE_BOOLEAN: Final = frozenset({"additionalProperties", "unevaluatedProperties", "additionalItems"})
+OBJECTS: Final = NAMED | MAY_BE_BOOLEAN
 VALUES: Final = frozenset({"default", "const"})  # null is one
 BRANCHED: Final = ("allOf", "anyOf", "oneOf")
 NOT_AT_THE_TOP: Final = frozenset({*BRANCHED, "enum", "not", "const", "$ref", "$schema", "$id", "if", "then", "else"})
 
 
 def without_nulls(schema: Json) -> Json:
-    """The schema as its tool means it: a keyword that is null is not there."""
+    """The schema as its tool means it: a keyword that is null is not there, and an empty list is an object where only one can stand."""
     return _each(schema, _no_nulls, 0)
 
 
@@ -72,7 +74,10 @@ def _branches(schema: Json, key: str) -> list[Json]:
 
 
 def _no_nulls(schema: Any) -> Any:
-    return {key: value for key, value in schema.items() if value is not None or key in VALUES} if is_object(schema) else schema
+    if not is_object(schema):
+        return schema
+    kept: Json = {key: value for key, value in schema.items() if value is not None or key in VALUES}
+    return kept | {key: Json() for key, value in kept.items() if value == [] and key in OBJECTS}
 
 
 def _told(schema: Any) -> Any:

@@ -17,6 +17,7 @@ from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from luftpause.runtime.core.json_types import is_object
 from luftpause.runtime.tools.content import readable
 
 NAME_CHARS_MAX: Final = 100
@@ -53,7 +54,8 @@ def usable(item: SessionMessage, told: Told, version: str = OLD_VERSION) -> Sess
     message: Any = item.message
     if not isinstance(message, types.JSONRPCResponse) or not isinstance(message.result.get("tools", ""), list | None):
         return item
-    listed: list[Any] = message.result["tools"] or []
+    given: list[Any] = message.result["tools"] or []
+    listed = [_with_object(tool) for tool in given]
     kept = [_without_promise(tool) for tool in listed if not (why := _wrong(tool, version)) or told(_name(tool), why)]
     if kept == message.result["tools"]:
         return item
@@ -70,6 +72,14 @@ def _version(item: SessionMessage) -> str:
         return max(MODERN_PROTOCOL_VERSIONS)
     version = message.result.get("protocolVersion")
     return version if isinstance(version, str) else ""
+
+
+def _with_object(tool: Any) -> Any:
+    """PHP writes an object without members as an empty list: that is its tool without arguments."""
+    schema: Any = tool.get("inputSchema") if is_object(tool) else None
+    if not is_object(schema) or schema.get("properties") != []:
+        return tool
+    return {**tool, "inputSchema": {**schema, "properties": {}}}
 
 
 def _without_promise(tool: Any) -> Any:

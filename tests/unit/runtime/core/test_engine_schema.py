@@ -62,6 +62,13 @@ def test_null_is_not_there() -> None:
     assert without_nulls({"type": "object", "properties": None}) == {"type": "object"}
 
 
+def test_an_empty_list_is_an_object_where_only_one_can_stand() -> None:
+    given: dict[str, Any] = {**of(a={"type": "object", "properties": []}, b={"type": "array", "items": []}), "$defs": [], "required": []}
+    meant: dict[str, Any] = {**of(a=of(), b={"type": "array", "items": []}), "$defs": {}, "required": []}
+    assert without_nulls(given) == meant
+    assert without_nulls({"type": "object", "properties": [], "additionalProperties": []}) == {**of(), "additionalProperties": {}}
+
+
 def test_a_schema_that_all_take_stays_as_it_is() -> None:
     given = {
         **of(a=TEXT, b={"type": "array", "items": {"$ref": "#/$defs/N"}}),
