@@ -8,6 +8,7 @@ from luftpause.dataplane.turns import Ask, Kind, Replica
 from luftpause.kit.model_names import fits
 
 MODELS_MAX: Final = 1_000  # of which the answer is remembered: their names come from clients
+MODEL_CHARS_MAX: Final = 512  # as of one that a replica tells
 
 
 class Unasked:
@@ -34,7 +35,7 @@ class Unasked:
 
     def replica_for(self, ask: Ask) -> Replica | None:
         """Where a classifier or embedding turn goes at once; None: the scheduler is to be asked."""
-        if ask.priority >= 0:  # whether its caller may claim that is the scheduler's to know
+        if ask.priority >= 0 or len(ask.model) > MODEL_CHARS_MAX:  # whether its caller may claim that is the scheduler's to know
             return None
         key = ask.kind, ask.model
         if key in self._found:

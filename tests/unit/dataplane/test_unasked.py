@@ -3,7 +3,7 @@
 import pytest
 
 from luftpause.dataplane.turns import Kind, Replica
-from luftpause.dataplane.unasked import MODELS_MAX, Unasked
+from luftpause.dataplane.unasked import MODEL_CHARS_MAX, MODELS_MAX, Unasked
 from tests.support.waiters import an_ask
 
 
@@ -95,3 +95,10 @@ def test_models_that_clients_make_up_are_not_remembered_without_end() -> None:
     for number in range(3 * MODELS_MAX):
         assert unasked.replica_for(an_ask("t", model=f"m{number}", kind=Kind.CLASSIFIER)) == a_replica("j", "*")
     assert len(unasked._found) <= MODELS_MAX
+
+
+def test_a_model_whose_name_has_no_end_is_not_remembered_at_all() -> None:
+    unasked = Unasked()
+    unasked.announced({"j": a_replica("j", "*")})
+    assert unasked.replica_for(an_ask("t", model="m" * (MODEL_CHARS_MAX + 1), kind=Kind.CLASSIFIER)) is None
+    assert not unasked._found
