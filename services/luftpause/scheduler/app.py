@@ -34,6 +34,7 @@ from luftpause.scheduler.metrics import SchedulerMetrics
 from luftpause.scheduler.probes import Prober
 from luftpause.scheduler.quota_desk import QuotaDesk
 from luftpause.scheduler.record import Recorder
+from luftpause.scheduler.resting import tell_rests
 from luftpause.scheduler.server import SessionServer
 from luftpause.scheduler.tally import Tally
 from luftpause.scheduler.timeline import Timeline
@@ -130,7 +131,10 @@ async def _running(config: Config, garbage: Garbage | None) -> AsyncGenerator[Ru
     timeline = Timeline(tally, state.started_at)
     tracer = tracing.from_environment("scheduler")
     doubts = Doubts(lambda replica: prober.doubt(replica))  # noqa: PLW0108 - the prober comes later
-    observers = [tally, timeline, doubts, *([recorder.observe] if recorder else []), *([Admissions(tracer)] if tracer is not None else [])]
+    observers = [
+        tally, timeline, doubts, tell_rests, *([recorder.observe] if recorder else []),
+        *([Admissions(tracer)] if tracer is not None else []),
+    ]  # fmt: skip
     host = Host(
         decide, state, replicas=replicas.announced, garbage=garbage, inbox_events_max=own.inbox_events_max, observers=observers
     )  # fmt: skip
