@@ -212,7 +212,8 @@ async def test_a_server_that_ends_at_its_start_is_told_with_its_last_words_but_n
     server = UpstreamConfig(command=sys.executable, args=("-c", script), env={"KEY": "s3cret-value"})
     async with Tools(RuntimeConfig(servers={"up": server})) as tools:
         await until(lambda: tools.servers()[0].error != "not connected yet")
-        assert tools.servers()[0].error == "Connection closed; it last wrote to its standard error: no such module, key …"
+        ended = f"{sys.executable} ended, or closed its output, before it was connected"
+        assert tools.servers()[0].error == f"{ended}; it last wrote to its standard error: no such module, key …"
 
 
 async def test_an_answer_that_nobody_can_read_fails_its_call_at_once(tmp_path: Path) -> None:

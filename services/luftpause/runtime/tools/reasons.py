@@ -27,6 +27,8 @@ def why_down(error: Exception, *, status: int, command: str | None, last_words: 
     if command and isinstance(cause, FileNotFoundError | PermissionError | NotADirectoryError):
         return f"{command} can't be started: {cause.strerror}; are its command and cwd right?"
     why = f"no answer within {seconds_max:g} s" if isinstance(cause, TimeoutError) else described(cause)
+    if command and isinstance(cause, MCPError) and cause.error.code == types.CONNECTION_CLOSED:
+        why = f"{command} ended, or closed its output, before it was connected"
     return f"{why}; it last wrote to its standard error: {printable(last_words)}" if last_words else why
 
 

@@ -18,32 +18,20 @@ from pydantic import ValidationError
 from luftpause.kit.config import UpstreamConfig
 from luftpause.kit.logs import Log
 from luftpause.runtime.json_bytes import clean
+from luftpause.runtime.tools.last_words import LastWords
 from luftpause.runtime.tools.stdio_process import LineTooLongError, stdio_process
 
 LINE_CHARS_MAX: Final = 500
-LAST_CHARS_MAX: Final = 200
-SECRET_CHARS_MIN: Final = 6
 REST_SECONDS: Final = 2.0  # for what the server wrote before it ended
 MESSAGE: Final = b'{"jsonrpc"'
 INT_DIGITS_MAX: Final = 300  # the interpreter refuses to read a number of some thousands
 _HEAD: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18}|"[\w-]{1,64}")\s*,')
 
 
-class Words:
-    """What the server last wrote to its standard error, without what its configuration says of secrets."""
-
-    def __init__(self, config: UpstreamConfig) -> None:
-        self.last = ""
-        self._secrets = [value for value in config.env.values() if len(value) >= SECRET_CHARS_MIN]
-
-    def heard(self, line: str) -> None:
-        for secret in self._secrets:
-            line = line.replace(secret, "…")
-        self.last = line.strip()[:LAST_CHARS_MAX] or self.last
-
-
 @contextlib.asynccontextmanager
-async def connect(name: str, command: str, config: UpstreamConfig, lost: asyncio.Event, words: Words) -> AsyncGenerator[TransportStreams]:
+async def connect(
+    name: str, command: str, config: UpstreamConfig, lost: asyncio.Event, words: LastWords
+) -> AsyncGenerator[TransportStreams]:
     """Streams to a new process of the server; `lost` is set when it closes its output. Raises OSError if it can't be started."""
     log = Log("runtime.tools")
     parameters = StdioServerParameters(
@@ -112,7 +100,7 @@ def _int(digits: str) -> int | float:
 
 
 @contextlib.asynccontextmanager
-async def _stderr(name: str, log: Log, words: Words) -> AsyncGenerator[Any]:
+async def _stderr(name: str, log: Log, words: LastWords) -> AsyncGenerator[Any]:
     """A file for the server's standard error whose lines go to our log at debug; read to its end when the server is gone."""
     reading, writing = os.pipe()
     reader = asyncio.StreamReader(limit=65_536)
@@ -133,7 +121,7 @@ async def _stderr(name: str, log: Log, words: Words) -> AsyncGenerator[Any]:
                 await asyncio.gather(task, return_exceptions=True)
 
 
-async def _log_lines(name: str, log: Log, reader: asyncio.StreamReader, words: Words) -> None:
+async def _log_lines(name: str, log: Log, reader: asyncio.StreamReader, words: LastWords) -> None:
     while True:
         try:
             line = await reader.readline()

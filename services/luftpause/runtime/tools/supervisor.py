@@ -18,6 +18,7 @@ from luftpause.kit.config import RuntimeConfig, UpstreamConfig
 from luftpause.kit.logs import Log
 from luftpause.runtime.ports import Json, ServerState, ToolResult
 from luftpause.runtime.tools import http, stdio
+from luftpause.runtime.tools.last_words import LastWords
 from luftpause.runtime.tools.listed import list_tools, list_tools_anew
 from luftpause.runtime.tools.listing import usable_lists
 from luftpause.runtime.tools.reasons import described, what_broke, why_down
@@ -59,7 +60,7 @@ class Supervisor:
         self._turn = asyncio.Semaphore(config.calls_max)
         self._notes: dict[str, str] = {}
         self._refusals = http.Refusals()
-        self._words = stdio.Words(config)
+        self._words = LastWords(config)
         self._log = Log("runtime.tools")
         self._task: asyncio.Task[None] | None = None
 
@@ -164,7 +165,7 @@ class Supervisor:
         self._lost.clear()
         self._stale.clear()
         self._refusals.status = 0
-        self._words.last = ""
+        self._words.text = ""
         client = Client(
             _Transport(self._streams()),
             mode=mode,
@@ -276,7 +277,7 @@ class Supervisor:
 
     def _why(self, error: Exception) -> str:
         status, command = self._refusals.status, self._config.command
-        return why_down(error, status=status, command=command, last_words=self._words.last, seconds_max=CONNECT_SECONDS)
+        return why_down(error, status=status, command=command, last_words=self._words.text, seconds_max=CONNECT_SECONDS)
 
 
 class _SessionGoneError(Exception):
