@@ -15,6 +15,8 @@ from luftpause.kit.urls import base_url
 
 NEAR: Final = (".local", ".internal", ".lan", ".localhost")
 _LOCAL: Final = re.compile(r"^(https?://)(?:localhost|\[::1\])(?=[:/]|$)")
+_COMPOSE: Final = " here, only the port that Compose publishes (and Kubernetes sets it for a Service of that name)"
+NOT_OURS: Final = {"LUFTPAUSE_DATAPLANE_PORT": _COMPOSE, "LUFTPAUSE_RUNTIME_PORT": _COMPOSE}
 APIS: Final = ("chat", "completions", "responses", "messages", "embeddings")
 
 
@@ -23,7 +25,7 @@ def notes(config: Config, environment: Mapping[str, str]) -> list[str]:
     return [
         *(note for replica in config.replicas for note in _of_replica(replica, environment)),
         *_twins(config),
-        *(f"{name} sets nothing; {meant} would" for name, meant in overlooked(environment)),
+        *(f"{name} sets nothing{NOT_OURS.get(name, '')}; {meant} would" for name, meant in overlooked(environment)),
         *_record(config.scheduler),
         *_auth(config.auth, environment),
     ]

@@ -98,3 +98,11 @@ def test_a_tokens_file_that_can_not_be_used_as_it_is_is_told(tmp_path: Path):
     needs = "auth.tokens_file needs {} too; not set here, set it where the services run"
     assert notes(config, {"LUFTPAUSE_TOKEN": "a" * 32}) == [needs.format("LUFTPAUSE_CLUSTER_TOKEN")]
     assert notes(config, {}) == [needs.format("LUFTPAUSE_TOKEN and LUFTPAUSE_CLUSTER_TOKEN")]
+
+
+def test_a_variable_that_sets_nothing_is_said_and_one_of_compose_is_said_to_be_its():
+    env = {"LUFTPAUSE_DATAPLANE_PORT": "9090", "LUFTPAUSE_SCHEDULER_POLICY": "original", "LUFTPAUSE_STATUS_PORT": "5001"}
+    compose, ours = of(BOUNDED, env=env)
+    assert compose.startswith("LUFTPAUSE_DATAPLANE_PORT sets nothing here, only the port that Compose publishes")
+    assert compose.endswith("; LUFTPAUSE_DATAPLANE__PORT would")
+    assert ours == "LUFTPAUSE_SCHEDULER_POLICY sets nothing; LUFTPAUSE_SCHEDULER__POLICY would"
