@@ -26,13 +26,13 @@ class Said(NamedTuple):
     body: bytes
 
 
-async def curl(url: str, *options: str) -> Said:
+async def curl(url: str, *options: str, key: str = "ghp_own") -> Said:
     program = shutil.which("curl")
     if program is None:
         missing("curl", "install it with the system's package manager")
     process = await asyncio.create_subprocess_exec(
         program, "--silent", "--include", "--max-time", "60", "-H", f"x-luftpause-token: {TOKEN}",
-        "-H", "Authorization: Bearer ghp_own", *options, url, stdout=asyncio.subprocess.PIPE,
+        "-H", f"Authorization: Bearer {key}", *options, url, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, _ = await process.communicate()
     head, _, body = out.partition(b"\r\n\r\n")
@@ -81,7 +81,7 @@ async def test_one_pool_serves_both_and_is_never_overdrawn(tmp_path: Path) -> No
                 assert (await by_client(number)).status == 200
             answers = await asyncio.gather(*(by(number) for number in range(CALLS // 2) for by in (by_curl, by_client)))
         seen = await counted(provider)
-        view = await curl(plane.at["http"] + "/v1/quota", "-H", f"Authorization: Bearer {TOKEN}")
+        view = await curl(plane.at["http"] + "/v1/quota", key=TOKEN)
         assert TOKEN not in scheduler.logged() + plane.logged()
         assert "ghp_own" not in scheduler.logged() + plane.logged()
     good = [answer for answer in answers if answer.status == 200]

@@ -3,7 +3,7 @@
 Written from spec and decision records only, for one connected dataplane, generative turns and whole seconds.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from math import floor
 
@@ -45,6 +45,7 @@ class Engine:
     lost: bool = False  # the last good probe had no load, though there was one before
     queue_cap: int | None = None
     seen: int = 0  # generative turns that were in flight at the last report
+    coming: list[float] = field(default_factory=list[float])  # when turns were placed since then, while nothing capped it
     refused: bool = False  # since the last good probe
     rests: bool = False
     owed: float = 0.0  # to batch
@@ -276,7 +277,7 @@ class Oracle:
         engine.misses, engine.health, engine.rests, engine.seen = 0, "healthy", False, self.flying(event.replica)
         load = event.load if engine.spec.capped else None
         self.reported(event.replica, load)
-        engine.peak, engine.refused = 0, False
+        engine.peak, engine.refused, engine.coming = 0, False, []
 
     def reported(self, name: str, load: Load | None) -> None:
         engine = self.engines[name]
@@ -285,7 +286,8 @@ class Oracle:
             if not engine.lost:
                 self.release(name, None)
             return
-        if load.waiting > 0:
+        coming = [at for at in engine.coming if self.now - at <= 0.1] if engine.queue_cap is None else []
+        if load.waiting > len(coming[-8:]):
             before = engine.queue_cap
             engine.queue_cap = max(1, load.running)
             if engine.refused and before is not None:
@@ -405,6 +407,9 @@ class Oracle:
         turn = self.turns[name]
         self.count_share(turn, replica)
         turn.replica, turn.placed = replica, self.now
+        engine = self.engines[replica]
+        free = engine.queue_cap is None and engine.reported is not None and not self.load_unknown(engine)
+        engine.coming = [*engine.coming, self.now] if free and self.settings.cap_release == "stepwise" else []
         run = self.runs.setdefault(turn.run, Run(turn.run, self.now))
         run.seq += 1
         lane = run.lanes.setdefault(turn.asked.model, Lane())

@@ -26,7 +26,7 @@ class ModelScheduler:
         self.in_flight: dict[str, tuple[int, str]] = {}  # turn -> (attempt, replica)
         self.seq = 0
         self.facts = 0
-        self.asked_at: dict[str, int] = {}  # turn -> facts when it was last requested
+        self.asked_at: dict[str, int] = {}  # turn -> facts when it was last requested; those that a Hello listed were not
         self.doubted: dict[str, int] = {}  # replica -> facts when its dataplane last said that it took no turn
 
     def hello(self, turns: list[pb.TurnRecord]) -> None:
@@ -59,6 +59,7 @@ class ModelScheduler:
         return None
 
     def _requested(self, request: pb.TurnRequested) -> pb.Order | None:
+        self.asked_at[request.turn] = self.facts
         if request.sent_to:
             assert request.kind == pb.KIND_CLASSIFIER
             assert request.attempt == 1
@@ -66,7 +67,6 @@ class ModelScheduler:
             assert request.sent_to not in self.doubted, "it went unasked to where a turn has just come back from"
             self.in_flight[request.turn] = request.attempt, request.sent_to
             return None
-        self.asked_at[request.turn] = self.facts
         if self.in_flight.get(request.turn, (0, ""))[0] == request.attempt:
             assert self.keeps_held, "asked for although it has a place"
             return self.order(request.turn)
@@ -74,7 +74,7 @@ class ModelScheduler:
         return pb.Order(held=pb.Held(turn=request.turn, attempt=request.attempt, run="r", reason="capped"))
 
     def place(self, turn: str, replica: str) -> pb.Order:
-        if self.asked_at[turn] > self.doubted.get(replica, self.facts):
+        if self.asked_at.get(turn, 0) > self.doubted.get(replica, self.facts):
             del self.doubted[replica]
         self.in_flight[turn] = (self.held.pop(turn), replica)
         return self.order(turn)

@@ -11,7 +11,8 @@ from typing import Final
 
 from tests.support.processes import START_SECONDS
 
-BECOMES_ITS_OWN: Final = """import fcntl, os, sys, termios
+BECOMES_ITS_OWN: Final = """import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup, and what is started there heeds it
 os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.executable, sys.argv[1:])

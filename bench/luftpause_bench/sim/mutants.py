@@ -64,7 +64,7 @@ MUTANTS: Final = (
     Mutant("home not recalled", "after a restart runs have no home", mutations.home_not_recalled, (4,)),
     Mutant("failure frees nothing", "a turn that failed keeps its place", mutations.no_place_freed_on_failure, (1,)),
     Mutant("expiry frees nothing", "a turn that expired keeps its place", mutations.expired_but_still_counted, (8,)),
-    Mutant("abandoned but held", "a turn whose client left stays in its queue", mutations.abandoned_but_still_held, (10,)),
+    Mutant("abandoned but held", "a turn whose client left stays in its queue", mutations.abandoned_but_still_held, (0,)),
     Mutant(
         "given back in a circle",
         "a turn goes again to a replica that it could not reach",
