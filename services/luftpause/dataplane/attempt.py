@@ -178,7 +178,7 @@ class Attempt:
                 self.tell_limits(REFUSED if head.status == 200 else head.status, payload)
                 self._turn.limited(head, payload)
             case Verdict.EMPTY:
-                self._turn.broken("answered with an empty body", "engine_error")
+                self._turn.broken("answered with an empty body", "engine_fault")
 
     def _forget(self, *, done: bool) -> None:
         if not done:

@@ -18,6 +18,7 @@ from luftpause.kit.quota_evidence import EXCERPT_BYTES_MAX
 TOOL_CALL_IDS_MAX: Final = 256  # per answer
 TOOLS_MAX: Final = 16  # different ones per answer
 COUNT_MAX: Final = 10**9  # tokens
+A_PAGE: Final = "a page instead of an answer"
 OPEN, CLOSED = b"{}"
 CUT: Final = frozenset({
     "length", "max_tokens", "max_output_tokens", "max_length", "model_length", "model_context_window_exceeded", "content_filter", "refusal",
@@ -265,7 +266,7 @@ class NoAnswer(Unread):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen.error = "a page instead of an answer"
+        self.seen.error = A_PAGE
 
 
 class Excerpt(Unread):

@@ -14,7 +14,7 @@ from luftpause.dataplane.attempt import Attempt
 from luftpause.dataplane.digest import body_hash
 from luftpause.dataplane.early import Early, rejection_of
 from luftpause.dataplane.limits import answer_tokens_max
-from luftpause.dataplane.observe import Observed
+from luftpause.dataplane.observe import A_PAGE, Observed
 from luftpause.dataplane.outgoing import body_for, engine_request
 from luftpause.dataplane.rejection import Rejection
 from luftpause.dataplane.responses import CLOSE
@@ -208,7 +208,7 @@ class Turn(TurnEnds):
         if not 200 <= status < 300:
             scheduler.failed(self.id, self._refusal_of(status), seen.usage)
         elif seen.error:
-            scheduler.failed(self.id, "stream_error", seen.usage)
+            scheduler.failed(self.id, "engine_fault" if seen.error == A_PAGE else "stream_error", seen.usage)
         else:
             scheduler.finished(self.id, seen.finish_reason, seen.usage, paused=seen.paused, tool_call_ids=seen.ids, tools=seen.tools)
         self._over()

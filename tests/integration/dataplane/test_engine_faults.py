@@ -416,6 +416,7 @@ async def test_a_good_status_with_an_empty_body_is_502(answer: bytes) -> None:
             got = await client.ask(post())
     assert (got.status, got.error["message"]) == (502, "engine a: answered with an empty body")
     assert scheduler.told() == ["ask", "started", "failed"]
+    assert scheduler.last("failed")[2] == "engine_fault"
 
 
 @pytest.mark.parametrize(
@@ -723,6 +724,7 @@ async def test_a_page_instead_of_an_answer_passes_and_counts_as_failed() -> None
             got = await client.ask(post())
     assert (got.status, got.body) == (200, b"<html>")
     assert scheduler.told() == ["ask", "started", "failed"]
+    assert scheduler.last("failed")[2] == "engine_fault"
 
 
 async def test_a_count_that_no_engine_can_have_counted_is_none() -> None:
