@@ -16,6 +16,7 @@ PATTERNS: Final = {
     VARIABLE_PATTERN: "must be the name of an environment variable (letters, digits and `_`); the key itself stands in that variable",
 }
 NUMBER: Final = "must be a number"
+FINITE: Final = "must be a finite number"
 WHOLE: Final = "must be a whole number"
 LIST: Final = "must be a list: entries within [ ], or each on a line of its own that begins with `- `"
 MAPPING: Final = "must be a mapping: lines of `key: value`, indented below it"
@@ -23,7 +24,7 @@ KINDS: Final = {
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
     "dict_type": MAPPING,
-    "finite_number": NUMBER,
+    "finite_number": FINITE,
     "float_parsing": NUMBER,
     "float_type": NUMBER,
     "int_from_float": WHOLE,

@@ -124,6 +124,8 @@ def test_a_mistake_is_named_with_line_and_mend(text: str, message: str, tmp_path
         ("runtime: {servers: [a]}", f"runtime.servers: {MAPPING}"),
         ("dataplane: {port: 8080.5}", "dataplane.port: 8080.5 must be a whole number"),
         ("dataplane: {connect_seconds: 2s}", "dataplane.connect_seconds: '2s' must be a number"),
+        ("dataplane: {connect_seconds: .inf}", "dataplane.connect_seconds: inf must be a finite number"),
+        ("scheduler: {probe_seconds: .nan}", "scheduler.probe_seconds: nan must be a finite number"),
         ("auth: {insecure: maybe}", "auth.insecure: 'maybe' must be true or false"),
         (
             "replicas: [{name: a, url: 'http://x', health: 'http://x/h'}]",
