@@ -27,6 +27,7 @@ def config() -> None:
 def check(
     path: Annotated[Path, typer.Argument(help="The file to check.")] = Path("luftpause.yaml"),
     *,
+    named: Annotated[Path | None, typer.Option("--config", hidden=True, help="The file, as other commands are told it.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")] = False,
 ) -> None:
     """Check a configuration file together with the environment.
@@ -37,6 +38,7 @@ def check(
     from luftpause.kit.config_file import load
     from luftpause.scheduler.governor.targets import initial_state, specs_of
 
+    path = named or path
     try:
         config = load(path)
         initial_state(config.governor, 0.0)

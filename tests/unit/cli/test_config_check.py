@@ -107,3 +107,10 @@ def test_quotas_are_listed_and_mistakes_in_them_are_named(file: Path) -> None:
     assert "'corr'" in answer.stderr
     file.write_text("governor:\n  cascade:\n    workflows: {w: {a: [b], b: [a]}}\n")
     assert "go in a circle" in runner.invoke(cli.app, ["config", "check", str(file)]).stderr
+
+
+def test_the_file_may_be_named_as_for_other_commands(file: Path) -> None:
+    file.write_text(GOOD)
+    both = [runner.invoke(cli.app, ["config", "check", *named]) for named in (["--config", str(file)], [str(file)])]
+    assert both[0].exit_code == 0
+    assert both[0].stdout == both[1].stdout
