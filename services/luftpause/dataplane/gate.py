@@ -47,7 +47,7 @@ def kind_of(told: bytes, payload: bytes) -> bytes:
     if told == COMPRESSED:
         return told
     begins = payload[:BEGINS_BYTES].removeprefix(BOM).lstrip()
-    if begins.startswith(FIELDS):
+    if begins.startswith(FIELDS) or (begins and any(field.startswith(begins) for field in FIELDS)):  # it may drip
         return EVENT_STREAM
     if begins.startswith(b"{"):
         return JSON
