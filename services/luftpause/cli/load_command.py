@@ -85,7 +85,7 @@ def loadgen(
 
     The agents of --agents and --mix begin a run as soon as their last one has ended (closed loop); runs of --rate begin at random moments.
     A trace is replayed with prompts and answers of its lengths (`min_tokens`, for engines that heed it) and its pauses.
-    Ctrl-C ends it with what was measured so far.
+    Ctrl-C ends it with what was measured so far; sub-agents are cancelled.
     Exit status 0: runs completed and none failed; 1 otherwise; 2: it could not start; 130: interrupted.
     """
     from luftpause.cli import loadgen as load
