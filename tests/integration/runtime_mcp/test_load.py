@@ -32,7 +32,8 @@ async def test_runs_whose_spawn_is_under_way_at_an_interrupt_are_cancelled_too(m
 
     monkeypatch.setattr(loadgen, "interruptible", interruptible)
     monkeypatch.setattr(loadgen, "SPAWN_END_SECONDS", 60.0)
-    runs, at_once = FakeRuns(), loadgen.SPAWNS_AT_ONCE
+    runs, at_once = FakeRuns(), 8
+    monkeypatch.setattr(loadgen, "SPAWNS_AT_ONCE", at_once)
     runs.hold.clear()
     async with served(runs=runs) as at:
         load = asyncio.create_task(loadgen.spawned(at.mcp, at_once + 2, caller="me", seconds_max=60, arguments={}))

@@ -44,6 +44,13 @@ def refusal(line: str) -> Exception:
     return error.value
 
 
+def test_a_message_within_an_answer_is_not_taken_for_its_beginning() -> None:
+    """Of a tool that tells of messages; Go and Java write `id` first."""
+    found = mended(refusal('{"id":7,"jsonrpc":"2.0","result":{"text":"\\ud83e","structuredContent":{"jsonrpc":"2.0","id":8,"result":{}}}}'))
+    assert found is not None
+    assert found.message.model_dump(by_alias=True)["id"] == 7
+
+
 def test_an_answer_over_stdio_with_half_a_character_is_mended() -> None:
     found = mended(refusal('{"jsonrpc":"2.0","id":7,"result":{"text":"cut \\ud83e"}}'))
     assert found is not None

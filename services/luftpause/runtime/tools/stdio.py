@@ -73,7 +73,8 @@ def mended(refused: Exception) -> SessionMessage | None:
     line = refused.errors(include_url=False)[0]["input"] if isinstance(refused, ValidationError) else None
     if isinstance(line, str | bytes):
         data = clean(line.encode("utf-8", "replace") if isinstance(line, str) else line)
-        data = data[max(0, data.find(MESSAGE)) :]  # a progress bar that did not end its line
+        if not data.lstrip().startswith(b"{"):  # a progress bar that did not end its line
+            data = data[max(0, data.find(MESSAGE)) :]
         with contextlib.suppress(ValueError):
             return SessionMessage(types.jsonrpc_message_adapter.validate_json(data, by_name=False))
         try:
