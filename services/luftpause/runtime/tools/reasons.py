@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from luftpause.runtime.tools import http
 from luftpause.runtime.tools.listed import socket_broke
-from luftpause.runtime.tools.results import printable
+from luftpause.runtime.tools.results import cut, printable
 
 NO_MESSAGE: Final = re.compile(r"Failed to parse (?:JSON response|SSE message)")  # what the SDK says
 SEE_HEADERS: Final = "; see its headers in the configuration"
@@ -32,9 +32,9 @@ def why_down(error: Exception, *, status: int, command: str | None, last_words: 
     return f"{why}; it last wrote to its standard error: {printable(last_words)}" if last_words else why
 
 
-def what_broke(server: str, tool: str, error: MCPError, *, status: int) -> str:
-    """Of a call of `tool`; `status` as in `why_down`."""
-    code, message = error.error.code, printable(error.error.message)
+def what_broke(server: str, tool: str, error: MCPError, *, status: int, chars_max: int) -> str:
+    """Of a call of `tool`; `status` as in `why_down`, `chars_max`: of the server's own words."""
+    code, message = error.error.code, cut(printable(error.error.message), chars_max)
     if socket_broke(error):
         return f"the connection to the tool server {server} was lost during {tool}; it may have happened all the same"
     if code in {http.UNREACHED, http.UNANSWERED}:

@@ -22,7 +22,7 @@ from luftpause.runtime.tools.last_words import LastWords
 from luftpause.runtime.tools.listed import list_tools, list_tools_anew
 from luftpause.runtime.tools.listing import usable_lists
 from luftpause.runtime.tools.reasons import described, what_broke, why_down
-from luftpause.runtime.tools.results import cut, printable, to_result
+from luftpause.runtime.tools.results import printable, to_result
 
 BACKOFF_SECONDS: Final = 0.2
 BACKOFF_SECONDS_MAX: Final = 10.0
@@ -136,7 +136,7 @@ class Supervisor:
         self._stale.set()  # is it still there?
         if code == types.CONNECTION_CLOSED and self._config.command:
             self._lose(client, "the connection was lost")
-        return _failed(cut(what_broke(self.name, tool, error, status=self._refusals.status), self._chars_max))
+        return _failed(what_broke(self.name, tool, error, status=self._refusals.status, chars_max=self._chars_max))
 
     # ---- the connection ------------------------------------------------------------------------------------------
 
