@@ -52,4 +52,5 @@ def test_what_became_of_a_call(code: int, message: str, status: int, says: str) 
 
 
 def test_a_servers_own_words_alone_are_cut() -> None:
-    assert what_broke("s", "t", MCPError(-32602, "x" * 99), status=0, chars_max=40).startswith("x" * 40 + "\n[cut: 40 of 99")
+    told = what_broke("s", "t", MCPError(-32602, "x" * 99), status=0, chars_max=40)
+    assert told == "x" * 40 + "\n[cut: the first 40 of 99 characters]"
