@@ -32,6 +32,7 @@ async def on_a_terminal(*command: str, folder: Path) -> AsyncGenerator[tuple[asy
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-c", BECOMES_ITS_OWN, sys.executable, "-m", "luftpause", *command, "--announce", str(announced),
             stdin=theirs, stdout=theirs, stderr=theirs,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},  # what can't be written waits then
         )  # fmt: skip
         os.close(theirs)
         try:
