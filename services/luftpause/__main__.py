@@ -23,9 +23,10 @@ def main() -> None:
 
 def _let_go(stream: TextIO | None) -> None:
     """What is still to be written to a reader who has left goes nowhere: Python would try again and make exit status 120 of it."""
+    if stream is None:
+        return
     try:
-        if stream is not None:
-            stream.flush()
+        stream.flush()
     except OSError as error:
         if error.errno in GONE:
             nowhere = os.open(os.devnull, os.O_WRONLY)
