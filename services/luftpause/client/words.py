@@ -7,6 +7,7 @@ import orjson
 from msgspec import Struct
 
 from luftpause.client.settings import Asked, Settings
+from luftpause.kit.json_object import json_object
 
 POLL_SECONDS_MAX: Final = 50.0  # one question waits this long; the next one keeps its place
 RESERVE, REPORT, RENEW, RELEASE, OBSERVE = "reserve", "report", "renew", "release", "observe"
@@ -99,7 +100,7 @@ def observe(status: int, headers: Mapping[str, str]) -> Question:
 
 def reserved(reply: Reply) -> Lease | NotYet | Never | Mistaken | Away:
     """Read the answer to `reserve`. An answer of another form than is documented is as good as none."""
-    said = _object(reply.body)
+    said = json_object(reply.body)
     if reply.status == 200:
         name, fence = said.get("lease"), said.get("fence")
         if isinstance(name, str) and isinstance(fence, int):
@@ -116,7 +117,7 @@ def reserved(reply: Reply) -> Lease | NotYet | Never | Mistaken | Away:
 
 def heard(status: int, body: bytes) -> Reply | Away:
     """An answer to whatever question, as it came; one that says that nobody can answer now is none."""
-    error = _error(_object(body))
+    error = _error(json_object(body))
     if status in {502, 503, 504} and error.get("code") != QUEUE_FULL:
         return Away(str(error.get("message", f"it answered {status}")))
     return Reply(status, body)
@@ -124,21 +125,13 @@ def heard(status: int, body: bytes) -> Reply | Away:
 
 def verdict(reply: Reply) -> Verdict:
     """Read the answer to `report`."""
-    said = _object(reply.body) if reply.status == 200 else {}
+    said = json_object(reply.body) if reply.status == 200 else {}
     return Verdict(bool(said.get("limited", False)), _seconds(said, "retryMs"))
 
 
 def _error(said: Mapping[str, Any]) -> Mapping[str, Any]:
     error = said.get("error")
     return cast("Mapping[str, Any]", error) if isinstance(error, dict) else {}
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        read: object = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return {}
-    return cast("dict[str, Any]", read) if isinstance(read, dict) else {}
 
 
 def _seconds(said: Mapping[str, Any], name: str) -> float | None:

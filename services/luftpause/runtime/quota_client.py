@@ -8,6 +8,7 @@ import httpx
 
 from luftpause.kit.config import RuntimeConfig
 from luftpause.kit.errors import LuftpauseError
+from luftpause.kit.json_object import json_object
 from luftpause.runtime.ports import Json
 
 CONNECT_SECONDS: Final = 10.0
@@ -50,7 +51,7 @@ class DataplaneQuotas:
             why = str(error) or type(error).__name__
             message = f"the dataplane at {self._url} can't be asked for quotas ({why}); see that it is up, then ask again"
             raise LuftpauseError(message, code="dataplane_unreachable", status=502) from error
-        said = _object(answer)
+        said = json_object(answer.content)
         told = said.get("error")
         error = cast("Json", told) if isinstance(told, dict) else {}
         if answer.status_code == 200:
@@ -59,11 +60,3 @@ class DataplaneQuotas:
             return 429, error
         message = str(error.get("message", f"the dataplane at {self._url} answered {answer.status_code}"))
         raise LuftpauseError(message, code=str(error.get("code", "quota")), status=answer.status_code)
-
-
-def _object(answer: httpx.Response) -> Json:
-    try:
-        read: object = answer.json()
-    except (ValueError, RecursionError):
-        return {}
-    return cast("Json", read) if isinstance(read, dict) else {}

@@ -11,6 +11,7 @@ from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
 from luftpause.kit.config import UpstreamConfig
+from luftpause.kit.json_object import json_object
 from luftpause.runtime.core.json_types import is_object
 from luftpause.runtime.core.text import excerpt
 from luftpause.runtime.json_bytes import Mender
@@ -125,7 +126,7 @@ async def _told(response: httpx2.Response, request: httpx2.Request) -> httpx2.Re
                 if len(body) > REFUSAL_BYTES_MAX:
                     break
     await response.aclose()
-    error = _object(bytes(body)).get("error")
+    error = json_object(bytes(body)).get("error")
     if not _is_mcp(error):
         error = {"code": REFUSED, "message": f"status {response.status_code}: {excerpt(bytes(body))}"}
     answer = {"jsonrpc": "2.0", "id": orjson.loads(request.content).get("id"), "error": error}
@@ -135,14 +136,6 @@ async def _told(response: httpx2.Response, request: httpx2.Request) -> httpx2.Re
 def _is_mcp(error: Any) -> bool:
     """Errors of other kinds of APIs have a text for a code, or none."""
     return is_object(error) and type(error.get("code")) is int and isinstance(error.get("message"), str)
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        read: object = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return {}
-    return cast("dict[str, Any]", read) if isinstance(read, dict) else {}
 
 
 class _Mended(httpx2.AsyncByteStream):
