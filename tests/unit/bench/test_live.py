@@ -241,7 +241,8 @@ async def test_who_never_answers_is_told_with_what_was_waited_for() -> None:
 
 
 async def test_a_program_is_stopped_with_what_it_started(tmp_path: Path) -> None:
-    inner = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); print(p.pid, flush=True); p.wait()"
+    waits = "[sys.executable, '-c', 'import time; time.sleep(600)']"
+    inner = f"import subprocess, sys; p = subprocess.Popen({waits}); print(p.pid, flush=True); p.wait()"
     program = await Program.start("shell", (sys.executable, "-c", inner), tmp_path / "log")
     async with asyncio.timeout(60):
         while not program.said():
